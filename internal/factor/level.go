@@ -14,7 +14,7 @@ import (
 // LevelError reports a text that is not a valid level of a factor.
 type LevelError struct {
 	Text string // the text in the plan
-	Want string // the allowed levels, to follow "is not"
+	Want string // the allowed levels, worded to follow "is not"
 	Near string // the level probably meant, or ""
 }
 
@@ -51,7 +51,8 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// OrWord returns a Declaration.Parse that accepts word, and everything that parse accepts.
+// OrWord returns a Declaration.Parse that accepts the given word in addition to everything that parse
+// accepts.
 func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
@@ -66,7 +67,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 	}
 }
 
-// Formed returns a Declaration.Parse for texts that match form. want describes them in errors.
+// Formed returns a Declaration.Parse for texts that match form. In errors, want describes such texts.
 func Formed(form func() *regexp.Regexp, want string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !form().MatchString(text) {
@@ -239,9 +240,9 @@ func ConnectionRateLevel(text string) (string, error) {
 	return RateText(float64(rate)), nil
 }
 
-// A rate may be given as a share. "90% of 300M" equals 270M. "90% of found" is a share of the rate that
-// the same cell carries at full rate; the cell's trials or its search in the same campaign measure that
-// rate.
+// greatestPart is the greatest share that a level may have. A rate may be given as a share. "90% of 300M"
+// equals 270M. "90% of found" is a share of the rate that the same cell carries at full rate; the cell's
+// trials or its search in the same campaign measure that rate.
 const greatestPart = 200 // percent
 
 // OfFound is the suffix of a level that is a share of a measured rate.

@@ -60,8 +60,8 @@ func (s Shape) Ports(node string) []Port {
 	return out
 }
 
-// FarPorts lists the ports of a node that face the far endpoint. Such a port is the first, near end of its
-// link.
+// FarPorts lists the ports of a node that face the far endpoint. A link lists its near end first, so such a
+// port is the first end of its link.
 func (s Shape) FarPorts(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -72,7 +72,7 @@ func (s Shape) FarPorts(node string) []Port {
 	return out
 }
 
-// has reports whether the lab has the place, "node" or "node.port".
+// has reports whether the lab has the given place, in the form "node" or "node.port".
 func (s Shape) has(place string) bool {
 	if place == Host {
 		return true
@@ -148,7 +148,7 @@ func PathMTU(s Shape, c Cell) int {
 	return least
 }
 
-// Levels of the factor wan.
+// These are the levels of the factor wan.
 const (
 	StaticWAN = "static"
 	PPPoE     = "pppoe"
@@ -163,8 +163,8 @@ func sessionHead(c Cell, wan bool) int {
 	return 0
 }
 
-// NoWAN returns an error text if the cell needs an emulated provider but the lab has no link to emulate
-// one on, or "".
+// NoWAN returns an error text if the cell needs an emulated provider but the lab has no link on which to
+// emulate it. Otherwise, it returns "".
 func NoWAN(s Shape, c Cell) string {
 	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
 		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
@@ -173,7 +173,7 @@ func NoWAN(s Shape, c Cell) string {
 }
 
 // portMTU returns the MTU that the cell sets on a port. A level for the port takes precedence over a level
-// for its node, and this over a level without a place.
+// for its node, and a level for the node takes precedence over a level without a place.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)

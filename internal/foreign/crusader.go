@@ -55,8 +55,8 @@ type crusaderFile struct {
 	} `json:"test_data"`
 }
 
-// Parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load, up to two
-// seconds, and the last tenth, up to half a second.
+// These are the parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load,
+// up to two seconds, and the last tenth, up to half a second.
 const (
 	crusaderWarmup, maxWarmup = .2, int64(2e9)
 	crusaderTail, maxTail     = .1, int64(5e8)

@@ -95,7 +95,7 @@ func objectEnd(text []byte, from int) int {
 	return len(text)
 }
 
-// eachDocument calls read for every document in a text.
+// eachDocument calls the function read for every document in a text.
 func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Result, error) {
 	docs, err := documents(text)
 	if err != nil {
@@ -112,8 +112,8 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 	})
 }
 
-// resultsOf calls read for each document. Documents without a result are skipped, with the reason in
-// LeftOut. If no document has a result, it returns the first error.
+// resultsOf calls the function read for each document. Documents without a result are skipped, with the
+// reason in LeftOut. If no document has a result, resultsOf returns the first error.
 func resultsOf(text []byte, docs []document, read func(document) ([]Result, error)) ([]Result, error) {
 	var out []Result
 	var first error
@@ -140,8 +140,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 	return out, nil
 }
 
-// within converts the place in an error about a document to a place in the whole text. An error without a
-// place gets the start of the document, if the text contains more than that document.
+// within converts the place in an error about a document to a place in the whole text. If the text contains
+// anything besides that document, an error without a place gets the start of the document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

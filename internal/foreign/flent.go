@@ -48,8 +48,8 @@ type flentFile struct {
 	} `json:"metadata"`
 }
 
-// flentAt holds a raw value: of a single probe if it has a sequence number, or of an interval that ends at
-// T if it has a duration.
+// flentAt holds a raw value. A value with a sequence number belongs to a single probe. A value with a
+// duration belongs to an interval that ends at T.
 type flentAt struct {
 	T   number  `json:"t"`
 	Val *maybe  `json:"val"`
@@ -68,8 +68,8 @@ func (m *maybe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Flent's names for series of round-trip times, and the prefix of the facts that record the unit of a
-// series.
+// These are flent's names for series of round-trip times, and the prefix of the facts that record the unit of
+// a series.
 const (
 	flentPing = "Ping (ms)"
 	flentICMP = flentPing + " ICMP"

@@ -36,9 +36,9 @@ func (f *flentFile) pingSeries() []string {
 	return all
 }
 
-// addPings sets the trial's latency from one series of round-trip times. If there are several series, it
-// uses the worst one and adds a caveat that lists the values of all. Another host's series, or the mean,
-// would hide what the load does to some hosts.
+// addPings sets the trial's latency from one series of round-trip times. If there are several series, it uses
+// the worst one and adds a caveat that lists the values of all series. The mean, or the series of another
+// host, would hide what the load does to some hosts.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string

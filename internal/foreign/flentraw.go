@@ -16,8 +16,8 @@ type flentRest struct {
 // maxMeta limits the metadata, in bytes.
 const maxMeta = 1 << 20
 
-// flentRaw returns the flentRest of a text that has been made anonymous, without secrets. It drops
-// metadata larger than maxMeta, and writes missing raw values as flent does.
+// flentRaw returns the flentRest of an anonymized text, without secrets. It drops metadata larger than
+// maxMeta, and writes missing raw values as flent does.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {

@@ -18,7 +18,8 @@ var (
 	// personal matches keys whose values identify a person, a place or a single device.
 	personal = check.Pattern(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
 		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
-	// personalWord matches the same within a text: "SSID: home", "serial number=A1".
+	// personalWord matches personal keys and their values within a text, such as "SSID: home" and "serial
+	// number=A1".
 	personalWord = check.Pattern(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
 		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
 	keyed    = check.Pattern(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
@@ -140,7 +141,7 @@ func inWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// hosts adds the names of the hosts in a file, and of the users before "@".
+// hosts adds the host names in a file, and the user names before "@".
 func (a *aliases) hosts(f *flentFile) {
 	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {

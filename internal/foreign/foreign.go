@@ -28,7 +28,7 @@ import (
 // MaxText limits the decompressed size of a file, in bytes.
 const MaxText = 64 << 20
 
-// Limits on the size of a JSON text. An object may take a hundred bytes of memory, a value eight.
+// These limit the size of a JSON text. An object may take a hundred bytes of memory, and a value eight.
 const (
 	maxObjects = 1 << 20
 	maxValues  = 8 << 20
@@ -46,13 +46,13 @@ type Result struct {
 	Window       record.Window
 	Foreign      record.Foreign
 	Caveats      []record.Caveat
-	// LeftOut, if not "", describes a part of the file without a usable number. The Result does not become a
-	// trial then.
+	// LeftOut, if not "", describes a part of the file without a usable number. In that case, the Result does
+	// not become a trial.
 	LeftOut string
 }
 
-// newResult returns a result without values. Its Lacks contains the given items and the items that results
-// of all other programs lack.
+// newResult returns a result without values. Its Lacks contains the given items, and the items that the
+// results of every other program lack.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -84,7 +84,7 @@ func formats() []format {
 	}
 }
 
-// each returns a reader that calls read for each of the JSON documents in a text.
+// each returns a reader that calls the function read for each of the JSON documents in a text.
 func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
@@ -362,8 +362,8 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 	}
 }
 
-// linesOf iterates over the lines of a text. It yields the offset of each line and the line itself,
-// truncated to most bytes and trimmed.
+// linesOf iterates over the lines of a text. For each line, it yields the offset and the content, which is
+// truncated to the given length and trimmed.
 func linesOf(text []byte, most int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		at := 0
@@ -398,7 +398,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 
-	err = json.Unmarshal(b, &v) // this returns the error message
+	err = json.Unmarshal(b, &v) // returns the error to report
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		e.Offset = 0 // because it is relative to b, not to the document
 	}
@@ -462,10 +462,10 @@ func (r *Result) setLoad(l record.Load) {
 // lack records an item that the program does not report.
 func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, what) }
 
-// finite reports whether v is a plausible measurement: from 0 to most.
+// finite reports whether v is a plausible measurement, from 0 to the given maximum.
 func finite(v, most float64) bool { return v >= 0 && v <= most }
 
-// Largest plausible values: bits or bytes per second, and seconds.
+// These are the largest plausible values: of bits or bytes per second, and of seconds.
 const (
 	maxRate    = 1e15
 	maxSeconds = 1e7

@@ -40,7 +40,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 
 	if len(tests) == 0 {
-		_, err := iperf3.ReadFile(text) // this returns the error message
+		_, err := iperf3.ReadFile(text) // returns the error to report
 		return nil, at(text, err)
 	}
 
@@ -116,7 +116,8 @@ func iperf3Result(file *iperf3.File) Result {
 // title is the factor for the title that a user gave a test.
 const title = factor.Name("title")
 
-// Items that results of all other programs lack, and items that results of some lack.
+// These are the items that the results of every other program lack, and items that the results of some
+// programs lack.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"
@@ -125,8 +126,8 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed joins the lines of --json-stream to the documents that --json would write, one for each event
-// "start". Other documents are returned unchanged.
+// unstreamed joins the lines of --json-stream to the documents that --json would write, one for each "start"
+// event. Other documents are returned unchanged.
 func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	var s *iperf3Stream
 	flush := func() {

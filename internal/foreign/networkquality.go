@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// qualityFile is the JSON document that networkQuality -c writes on macOS 12 to 27: rates in bit/s,
-// responsiveness in round trips per minute, base_rtt in ms. With -s, the directions run one after the
-// other, and each has a responsiveness of its own. The last fields are written by mach rpm
+// qualityFile is the JSON document that networkQuality -c writes on macOS 12 to 27. Rates are in bit/s,
+// responsiveness is in round trips per minute, and base_rtt is in ms. With -s, the directions run one after
+// the other, and each direction has its own responsiveness. The last fields are written by mach rpm
 // (networkquality-rs, cli/src/report.rs).
 type qualityFile struct {
 	Down     *number `json:"dl_throughput"`

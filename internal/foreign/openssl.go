@@ -19,8 +19,8 @@ import (
 // opensslLacks lists the items that all results of openssl lack.
 var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
 
-// Factors for conditions of openssl speed that engine cipher never has: engine cipher uses EVP, no OpenSSL
-// engine, and elapsed time.
+// These factors describe conditions that occur in openssl speed but never in engine cipher. Engine cipher
+// always uses EVP and elapsed time, and never uses an OpenSSL engine.
 const (
 	implementation = "implementation"
 	lowLevel       = "low-level" // openssl speed without -evp, before OpenSSL 3
@@ -74,7 +74,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var columns []string // operations: "sign/s", "verify/s", "op/s"
 	version := ""
 	processes := map[string]int{} // with -multi: the number of processes, by figureOf
-	threads, figures := 1, false  // without -mr: processes; whether results followed the last "Got: "
+	threads, figures := 1, false  // without -mr: process count; whether results followed the last "Got: "
 	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)

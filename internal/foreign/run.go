@@ -129,7 +129,8 @@ const undated = "when it was measured: it has the time of the import"
 // dated reports whether a time is plausible for a measurement.
 func dated(t time.Time) bool { return t.Year() > 1970 && t.Year() < 2200 }
 
-// nameOf names a run after the programs that measured it and the file, or the number of files.
+// nameOf names a run after the programs that measured it, followed by the name of the file or, if there are
+// several files, their number.
 func nameOf(programs []string, sources []Source) string {
 	var tools []string
 	for _, p := range programs {

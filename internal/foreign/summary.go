@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Headings of tables by ministat, and by benchstat before and since 2022.
+// These match headings of tables by ministat, and by benchstat before and since 2022.
 var (
 	ministatHead  = check.Pattern(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
 	ministatFile  = check.Pattern(`(?m)^[x+*%#@O] (\S.*)$`)

@@ -52,7 +52,7 @@ func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(err
 const (
 	maxWritten  = 4 << 30
 	minWritten  = 256 << 20
-	partWritten = 4 // a lab has up to two guests
+	partWritten = 4 // each guest may use a quarter, because a lab has up to two
 )
 
 // tempDir returns the directory of QEMU's temporary files.
@@ -63,7 +63,7 @@ func tempDir() string {
 	return "/var/tmp"
 }
 
-// roomToWrite returns how many bytes a guest may write to its disk if free bytes are free in dir.
+// roomToWrite returns how many bytes a guest may write to its disk if dir has the given number of free bytes.
 func roomToWrite(dir string, free uint64) (uint64, error) {
 	if free/partWritten < minWritten {
 		return 0, check.WithHint(fmt.Errorf("%s has %d MiB free, what the guest writes to its disk needs %d",
@@ -72,7 +72,7 @@ func roomToWrite(dir string, free uint64) (uint64, error) {
 	return min(maxWritten, free/partWritten), nil
 }
 
-// boundDisk bounds what a guest may write to its disk. After that, writing fails in the guest.
+// boundDisk limits how many bytes a guest may write to its disk. Beyond this limit, writes fail in the guest.
 func boundDisk(qemu int, most uint64) error {
 	limit := unix.Rlimit{Cur: most, Max: most}
 	if err := unix.Prlimit(qemu, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
@@ -81,10 +81,10 @@ func boundDisk(qemu int, most uint64) error {
 	return nil
 }
 
-// nearlyFull is the distance from the bound within which QEMU stops to write.
+// nearlyFull is the distance from the limit, in bytes, within which QEMU stops writing.
 const nearlyFull = 16 << 20
 
-// errWrote returns an error if what a guest wrote to its disk has reached the bound.
+// errWrote returns an error if a guest has written as much to its disk as the limit allows.
 func errWrote(qemu int, most uint64) error {
 	dir := fmt.Sprintf("/proc/%d/fd", qemu)
 	files, _ := os.ReadDir(dir) // the process may have exited

@@ -80,7 +80,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 			return err
 		}
 	}
-	// Keep the anchors' pipes reachable: the garbage collector closes files that are not, and an anchor exits
+	// Keep the anchors' pipes reachable. The garbage collector closes unreachable files, and an anchor exits
 	// when its input is closed.
 	defer runtime.KeepAlive(anchors)
 	// The controller of a detached lab sends a second message after it has journalled this process. Until
@@ -306,9 +306,9 @@ func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []stri
 	}, func(_ context.Context, c *net.UnixConn) error { return startAgent(c, agentArgs) })
 }
 
-// carry runs the first process of a node. It reads a description into what, calls stand to set up the node,
-// and reports the outcome. Then, until the holder closes standard input, it calls attend for each connection
-// to the node's socket, which is descriptor 3.
+// carry runs the first process of a node. It reads the node's description into the variable what, calls the
+// function stand to set up the node, and reports the outcome. Then, until the holder closes standard input,
+// it calls the function attend for each connection to the node's socket, which is descriptor 3.
 func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
 	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")

@@ -30,9 +30,9 @@ type Parts struct {
 	Sysctls  knob.Permission         // kernel settings that may be changed; a guest's agent may change all
 }
 
-// A role is the program's first argument if the program runs as an agent, as a child of an agent, as the
-// agent of a guest on a line (see host.ConnectLine), as the agent installed on a real machine, or as the
-// guard of such an agent.
+// These are the roles of the program, each of which is its first argument: an agent, a child of an agent, the
+// agent of a guest on a line (see host.ConnectLine), the agent installed on a real machine, and the guard of
+// such an agent.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
@@ -188,7 +188,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	return handlers
 }
 
-// after returns a handler that calls may, and then h if may returned nil.
+// after returns a handler that first calls the function may. If may returns nil, the handler then calls h.
 func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		if err := may(ctx); err != nil {

@@ -20,13 +20,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// At most one controller may change settings of a machine at a time. Each controller announces itself first
-// and then looks for others, so if two start at the same time, at most one continues. An agent or its guard
-// announces itself by an abstract Unix socket in its network namespace, which vanishes with the process
-// (unix(7)). The socket's name consists of this prefix, the process ID and a random part. A driver cannot
-// leave a process with such a socket on the machine. Its guard is a script with a directory (see package
-// driver), and also looks for these sockets. Sockets and directories count only if they belong to root or
-// this user, so that other users cannot block a controller.
+// aloneName is the name prefix of the sockets by which controllers of a machine find each other. At most one
+// controller may change settings of a machine at a time. Each controller announces itself first and then
+// looks for others, so if two start at the same time, at most one continues. An agent or its guard announces
+// itself with an abstract Unix socket in its network namespace. The socket vanishes with the process
+// (unix(7)). Its name consists of this prefix, the process ID and a random part. A driver cannot leave a
+// process with such a socket on the machine. Its guard is a script with a directory (see package driver), and
+// also looks for these sockets. Sockets and directories count only if they belong to root or this user, so
+// that other users cannot block a controller.
 const aloneName = "@chokepoint-agent-machine-"
 
 // guardFolders lists the parent directories in which a driver's guard may create its directory.
@@ -79,8 +80,8 @@ func (a *alone) free(ctx context.Context) error {
 
 var errTaken = errors.New("another controller has set something on this machine")
 
-// waitAlone calls try repeatedly until it returns nil or an error other than errTaken, but not for longer
-// than aloneWait. The pauses are random, so that two controllers do not collide repeatedly.
+// waitAlone calls the function try repeatedly until it returns nil or an error other than errTaken, but not
+// for longer than aloneWait. The pauses are random, so that two controllers do not collide repeatedly.
 func waitAlone(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(aloneWait); ; {
 		err := try()

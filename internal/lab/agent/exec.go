@@ -36,7 +36,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 		return err
 	}
 	defer p.Kill()
-	go func() { // because the session's context ends with it
+	go func() { // ends with the session, because Recv then returns an error
 		for {
 			var b []byte
 			if err := s.Recv(&b); err != nil {
@@ -73,8 +73,8 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 	}
 }
 
-// NewHost returns the machine on which agent a runs as a host for the commands of a driver. It runs commands
-// with VerbExec, and reads and writes files with cat.
+// NewHost returns a Host for the machine on which agent a runs, so that a driver can run its commands there.
+// The Host runs commands with VerbExec, and reads and writes files with cat.
 func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
 
 type remote struct {

@@ -13,7 +13,8 @@ import (
 // is killed.
 const VerbHold = "path/hold"
 
-// Hold lists addresses and routes to add. Those that the machine already has are neither added nor removed.
+// Hold lists addresses and routes to add. Addresses and routes that the machine already has are neither added
+// nor removed.
 type Hold struct {
 	Addresses []PortAddress `json:"addresses,omitempty"`
 	Routes    []Route       `json:"routes,omitempty"`

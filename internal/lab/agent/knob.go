@@ -32,8 +32,8 @@ type KnobReply struct {
 
 // holdKnob returns the handler for a knob. machine reports whether the agent controls a whole machine, real
 // or virtual, including its kernel. sysctls was fixed when the agent was started. A request cannot override
-// either of them. The handler calls may before it changes anything. If guarded is not nil, the guard makes
-// the setting.
+// either of them. The handler calls the function may before it changes anything. If guarded is not nil, the
+// guard makes the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {

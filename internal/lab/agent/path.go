@@ -54,7 +54,7 @@ type EchoAt struct {
 	// datagram with a wrong cookie is answered with the right cookie. Tag is "" in a lab's own network.
 	Tag string `json:"tag,omitempty"`
 	// From is the only address whose datagrams are echoed. If From is the zero Addr, datagrams from all
-	// addresses are.
+	// addresses are echoed.
 	From netip.Addr `json:"from,omitzero"`
 }
 
@@ -144,7 +144,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	}
 }
 
-// Reach asks a node to send a datagram of each size to an echo, unfragmented, and to wait until it returns.
+// Reach asks a node to send a datagram of each size to an echo, unfragmented, and to wait for its return.
 // Sizes and Beyond are sizes of IP packets in bytes. Beyond is expected not to pass, so it is tried only
 // once. If Sizes is empty, the node only reports the device.
 type Reach struct {
@@ -154,8 +154,8 @@ type Reach struct {
 	Sizes  []int      `json:"sizes"`
 	Beyond int        `json:"beyond,omitempty"`
 	Tag    string     `json:"tag,omitempty"` // see EchoAt; the smallest size must leave room for the tag
-	// Tries is the number of attempts for each of Sizes. If 0, the number suffices for the handshake of a
-	// tunnel.
+	// Tries is the number of attempts for each of Sizes. If Tries is 0, the node makes enough attempts for
+	// the handshake of a tunnel.
 	Tries int `json:"tries,omitempty"`
 }
 
@@ -171,7 +171,7 @@ type Reached struct {
 // These limits apply to a request, which may come from another user's controller.
 const (
 	maxSizes   = 64
-	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet in bytes, which is larger than that of IPv4
+	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet in bytes; that of an IPv4 packet is smaller
 )
 
 func (r Reach) check() error {
@@ -249,8 +249,8 @@ func (r Reach) headers() int {
 	return 20 + 8
 }
 
-// roundTrip sends datagrams in IP packets of the given size until one returns, and returns its payload size
-// in bytes.
+// roundTrip sends datagrams in IP packets of the given size until a datagram comes back. It returns the
+// payload size in bytes.
 func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, error) {
 	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
@@ -281,8 +281,8 @@ func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
 	return cookieOf(b), nil
 }
 
-// exchange sends payload up to tries times, until a datagram arrives for which theOne returns true, and
-// returns that datagram.
+// exchange sends payload until a datagram arrives for which theOne returns true, and returns that datagram.
+// It gives up after the given number of tries.
 func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b []byte) bool) ([]byte,
 	error) {
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))

@@ -67,8 +67,8 @@ type ByHand interface {
 	TunnelByHand(kind string, own, other netip.Prefix) string
 }
 
-// Tunneling is implemented by drivers that can set up an end of a WireGuard tunnel, as the state of
-// knob.TunnelEnd for a device. The router generates the private key, and the driver never reads it.
+// Tunneling is implemented by drivers that can set up an end of a WireGuard tunnel. A state of knob.TunnelEnd
+// for a device describes the end. The router generates the private key, and the driver never reads it.
 type Tunneling interface {
 	// TunnelKey returns a device's public key.
 	TunnelKey(ctx context.Context, h host.Host, device string) (string, error)
@@ -80,8 +80,8 @@ type Tunneling interface {
 	Ping(ctx context.Context, h host.Host, to netip.Addr) error
 }
 
-// WithoutNAT returns how the owner turns off address translation on a node with driver by. If by is nil, the
-// node has an agent and therefore runs Linux.
+// WithoutNAT returns how the owner of a node turns off its address translation. by is the driver that
+// controls the node. If by is nil, the node has an agent and therefore runs Linux.
 func WithoutNAT(by Driver) string {
 	if by == nil {
 		by = Linux{}

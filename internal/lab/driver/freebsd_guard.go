@@ -22,8 +22,8 @@ rm -rf "$g"; done
 // sleeps of 2 s (sleep(1) uses the uptime clock). It cannot compute the time since boot, because
 // kern.boottime changes when the clock is set (time(9)) and there is no /proc. If the guard gets too little
 // CPU time, it acts later. The directory may outlive a reboot, which has undone all settings, so it counts
-// only while the guard's process runs. The guard runs the script "undo" in its directory, which is replaced
-// atomically.
+// only while the guard's process runs. The guard runs the script "undo" in its directory. This script is
+// replaced atomically.
 const bsdGuardScript = `umask 077; own=
 ` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done

@@ -18,9 +18,9 @@ import (
 // bsdPowerd prints the command line of powerd(8), which adjusts the CPU frequency to the load.
 const bsdPowerd = `for p in $(pgrep -x powerd); do ps -o args= -p "$p"; done`
 
-// A state of the governor is the command line of powerd; "performance" or "powersave", which mean the highest
-// or lowest level without powerd; or another fixed level in MHz. powerd's options -v, which keeps it in the
-// foreground, and -P, which makes it write a file, are excluded.
+// A state of the governor has one of three forms: the command line of powerd; "performance" or "powersave",
+// which mean the highest or lowest level without powerd; or another fixed level in MHz. Two options of powerd
+// are excluded: -v, which keeps it in the foreground, and -P, which makes it write a file.
 var (
 	powerdState = check.Pattern(`^powerd( -([abn] ?(max|maximum|min|minimum|adp|adaptive|hadp|` +
 		`hiadaptive)|[imMpr] ?[0-9]{1,6}|s ?(sysctl|devd|apm)|N))*$`)
@@ -277,11 +277,11 @@ func pfRules(value string) (string, error) {
 }
 
 // bsdIdle defines a shell function that finds our idle policies in the output of setkey -DP
-// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies; the endpoints of their
+// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies. The endpoints of their
 // tunnels are the addresses of these networks, and their request ID is $mark. With an argument, the function
 // prints commands that delete the policies. Otherwise, it prints seven counts: all policies (computed from
-// the sequence number of the first), policies printed, policies of others that have our selectors, and our
-// policies for IPv4 out, IPv4 in, IPv6 out and IPv6 in.
+// the sequence number of the first), policies printed, policies of other owners that have our selectors, and
+// our policies for IPv4 out, IPv4 in, IPv6 out and IPv6 in.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }

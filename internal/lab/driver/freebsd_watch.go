@@ -23,9 +23,9 @@ const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; 
 
 // bsdSampler defines a shell function that takes a sample: the clock, the CPU time of the process (times),
 // and the outputs of commands, each after its name. Temperatures are read only in every fifth sample, because
-// sensors are slow. The frequency is also read only in every fifth sample if the processor controls it, in
-// which case there is a single level: the kernel then measures the frequency for 1 ms with interrupts
-// disabled (cpu_est_clockrate). If a device driver sets the frequency, reading it is cheap.
+// sensors are slow. If the processor controls the frequency, there is a single level, and the kernel measures
+// the frequency for 1 ms with interrupts disabled (cpu_est_clockrate). In this case, the frequency, too, is
+// read only in every fifth sample. If a device driver sets the frequency, reading it is cheap.
 const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
 *' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
 sample() { clock
@@ -74,7 +74,7 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 		return 0, 0, err
 	}
 
-	// resolutions in ns by vfs.timestamp_precision; see vfs_timestamp(9)
+	// These are the resolutions in ns by vfs.timestamp_precision; see vfs_timestamp(9).
 	step = map[string]int64{"0": 1e9, "1": 10e6}[strings.TrimSpace(lines[2])]
 	up, err = parseBSDClock(strings.TrimPrefix(lines[0], "@ "), lines[1])
 	return up, max(step, 1e3), err
@@ -111,8 +111,9 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples parses the output of several samples. It skips samples that are incomplete or were taken
-// after the clock was set. The latter have a boot time that differs from that of the previous sample.
+// parseBSDSamples parses the output of several samples. It skips incomplete samples and samples taken after
+// the clock was set. After the clock was set, the boot time in a sample differs from that in the previous
+// sample.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -129,7 +130,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 		}
 
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
-		if lines[2] == "-" { // "-" if the process that fetches samples took this one
+		if lines[2] == "-" { // the process that fetches samples took this one
 			s.cpu = -1
 		}
 
@@ -249,7 +250,7 @@ func readCPTimes(s bsdSample) values {
 	}
 
 	out := values{}
-	all := true // reports whether all cores have an if_io_tqg thread
+	all := true // whether all cores have an if_io_tqg thread
 	for i := 0; i < len(words); i += 5 {
 		core := map[string]float64{}
 		there := false

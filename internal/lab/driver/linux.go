@@ -258,8 +258,8 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-// settings reads and applies the settings of a system. of returns the setting for a knob. devices returns the
-// device of a port, or all devices if the port is "".
+// settings reads and applies the settings of a system. Its field of returns the setting for a knob. Its field
+// devices returns the device of a port, or all devices if the port is "".
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
@@ -490,7 +490,8 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters returns the counters of the given devices, given all counters by the names of probe netdev.
+// linkCounters returns the counters of the given devices. all contains the counters of each device, under the
+// column names of probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

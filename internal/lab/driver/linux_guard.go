@@ -39,7 +39,7 @@ refuse "agent is process $p"; done
 
 // guardScript starts a guard and prints the guard's directory. The guard measures the time since boot, which
 // does not change when the clock is set. A reboot stops the guard but also undoes the settings, because they
-// belong to the running kernel. The guard runs the script "undo" in its directory, which is replaced
+// belong to the running kernel. The guard runs the script "undo" in its directory. This script is replaced
 // atomically.
 const guardScript = `umask 077; own=
 read up rest </proc/uptime
@@ -100,8 +100,8 @@ func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// guard starts a guard of driver d with the script start. If name is not empty, it rearms the guard of this
-// name.
+// guard starts a guard of driver d by running the script start. If name is not empty, it rearms the guard of
+// this name.
 func guard(ctx context.Context, h host.Host, d interface {
 	Driver
 	Guarded

@@ -16,8 +16,8 @@ import (
 const maxRuleset = 1 << 20
 
 // printInventory prints parts, each preceded by its name. If a part cannot be read, the script prints
-// "missing" and the reason. It passes on only the replay windows in the output of "ip xfrm state", because
-// that also contains keys.
+// "missing" and the reason. From the output of "ip xfrm state", it passes on only the replay windows, because
+// that output also contains keys.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
 file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }
@@ -165,8 +165,8 @@ func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
 	return out
 }
 
-// parseWindows parses a line "state N" for each association, and a line "window N" for the larger window of
-// an association that has any.
+// parseWindows parses a line "state N" for each association and, for each association with a replay window, a
+// line "window N". If an association has two windows, N is the larger one.
 func parseWindows(text string) *record.XFRMStates {
 	x := &record.XFRMStates{}
 	for line := range strings.Lines(text) {

@@ -270,7 +270,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "linklayer" && next != "ethernet" && next != "unaware",
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
-			if d.Kind == "tbf" { // because even a change in place would remove it
+			if d.Kind == "tbf" { // even a change in place would remove the owner's setting
 				d.Queue = qdisc.Queue{}
 			}
 		}

@@ -32,10 +32,10 @@ var (
 )
 
 // sampler is an awk program that runs during the whole measurement, because starting a program for each
-// sample would take most of the CPU time of a small router. For each line of input, which lists files in
-// /proc, it appends a sample to the file "to": "@", then the name and content of each file, and "." if the
-// sample is complete. It changes RS in order to read whole files. mawk requires "-W interactive" to process
-// each input line at once; otherwise, it would wait for 4 KiB of input.
+// sample would take most of the CPU time of a small router. Each line of its input lists files in /proc. For
+// each line, it appends a sample to the file "to": "@", then the name and content of each file, and "." if
+// the sample is complete. It changes RS in order to read whole files. mawk requires "-W interactive" to
+// process each input line at once; otherwise, it would wait for 4 KiB of input.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -47,7 +47,7 @@ files="` + strings.Join(sampledFiles, " ") + `"
 
 // ownShell continues the script in the first shell that can pause without starting a program. Such a shell
 // supports "read -t" from a pipe whose two ends the shell itself holds open. The shells of BusyBox and bash
-// do, dash does not. Without such a shell, the script starts the program sleep for each sample.
+// support it; dash does not. Without such a shell, the script starts the program sleep for each sample.
 const ownShell = `nap="read -t $1 x"
 for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
 [ -n "$s" ] || { s=sh; nap="sleep $1"; }

@@ -17,9 +17,8 @@ import (
 )
 
 // OpenWrt supports OpenWrt and derived systems, such as Turris OS. It makes settings of the running kernel as
-// driver Linux does. It makes settings that OpenWrt's services would overwrite through uci, without a commit:
-// such changes are stored in memory (/tmp/.uci), are used by fw4 and the init scripts, and are lost on
-// reboot.
+// driver Linux does. For settings that OpenWrt's services would overwrite, it uses uci without a commit. Such
+// changes are stored in memory (/tmp/.uci), are used by fw4 and the init scripts, and are lost on reboot.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
@@ -140,8 +139,8 @@ func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
 }
 
-// nothingStaged fails if uci contains uncommitted changes. Reloading a service for our changes would also put
-// those into effect.
+// nothingStaged fails if uci contains uncommitted changes. Reloading a service for our changes would put the
+// uncommitted changes into effect, too.
 const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)" ] || {
 echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
 
@@ -174,7 +173,7 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return parseFacts(out), nil
 }
 
-// These limit the size of a fact in bytes and the number of facts of a router.
+// maxFact limits the size of a fact in bytes. maxFacts limits the number of facts of a router.
 const maxFact, maxFacts = 200, 100
 
 // addFact adds a fact unless its value is empty.

@@ -14,8 +14,8 @@ import (
 // earlier staged changes of these options, and stages new ones only if the function now() does not print the
 // wanted state. Restoring the original state therefore leaves nothing staged. An option without a value
 // cannot be staged, so the state is then set by the function direct(). stage fails if uncommitted changes of
-// others exist, because they would take effect, too. It reads options back, because uci does not report
-// changes that it loses when /tmp is full.
+// others exist, because those changes would take effect, too. It reads options back, because uci does not
+// report changes that it loses when /tmp is full.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -131,8 +131,8 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 
 // applySteering makes OpenWrt's service steer packets to no CPU or to all CPUs (packet-steering.uc with 0 or
 // 2). It rejects other masks, because the service runs again whenever an interface changes and would
-// overwrite them. It writes masks directly for devices that the service ignores, if the service is disabled,
-// if there is only one CPU, and to restore an original state that the service cannot produce.
+// overwrite them. It writes masks directly in four cases: the service ignores the device, the service is
+// disabled, there is only one CPU, or the service cannot produce the original state that is to be restored.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	masks, err := knob.MasksOfCPUs(knob.State(value))
 	if err != nil {

@@ -74,7 +74,7 @@ type rosQueue struct {
 }
 
 // rosQueues returns RouterOS's queues by their names in tc(8). A port with queue type no-queue uses the ring
-// of its device; one with mq-pfifo has a queue for each ring.
+// of its device. A port with mq-pfifo has a queue for each ring.
 func rosQueues() map[string]rosQueue {
 	same := func(names ...string) map[string]string {
 		out := map[string]string{}
@@ -473,7 +473,7 @@ func fastTracking(menu, disabled string) string {
 	return find(menu, "action", "fasttrack-connection", "disabled", disabled, "dynamic", "no")
 }
 
-// readFastTrack returns whether FastTrack, the equivalent of a flow table, is on.
+// readFastTrack returns the state of FastTrack, which is RouterOS's equivalent of a flow table.
 func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
 	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
 	if err != nil {

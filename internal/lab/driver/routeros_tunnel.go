@@ -15,8 +15,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// An end of a tunnel is a WireGuard interface with a peer, addresses and routes (manual, WireGuard), which
-// have the same comment. All print commands use a proplist, because they would print keys otherwise.
+// wireguard and wireguardPeers are menus. An end of a tunnel is a WireGuard interface with a peer, addresses
+// and routes (manual, WireGuard), all of which have the same comment. All print commands use a proplist,
+// because they would print keys otherwise.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 
 // endName returns the name of a tunnel's interface on the router. endMark returns the comment of all items

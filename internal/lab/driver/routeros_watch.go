@@ -174,7 +174,7 @@ func (w *rosWatch) add(s taken, err error) {
 	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
 }
 
-// await waits for a sample whose time on the router's clock is at or not before at.
+// await waits for a sample that was taken no earlier than at, which is a time of the router's clock.
 func (w *rosWatch) await(ctx context.Context, at int64) error {
 	const patience = 30 * time.Second // long because a saturated router answers late
 	for begun := host.Monotonic(); ; {
@@ -374,7 +374,7 @@ var ofPeers = source{wireguardProbe, "of the peer, read before the first trial a
 
 const notReported = "the router does not report it"
 
-// rosTables converts samples to series of the probes. If there are no samples, why is the reason.
+// rosTables converts samples to series of the probes. If there are no samples, why states the reason.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	counter := func(name, unit string) record.Metric {
 		return record.Metric{Name: name, Unit: unit, Counter: true}

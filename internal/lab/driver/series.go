@@ -33,8 +33,8 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 	return related{at + step/2 - (before + half), half + max(step/2, 1)}, nil
 }
 
-// until returns the clock relation for samples that were taken after the clocks were compared for r and
-// before they were compared for later. offset is the mean of the offsets of r and later.
+// until returns the clock relation for samples taken between two comparisons of the clocks. r is the result
+// of the first comparison, and later is that of the second. offset is the mean of their offsets.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,
@@ -45,7 +45,8 @@ func (r related) until(later related) (c record.Clock, offset int64) {
 	return c, c.OffsetBefore + (c.OffsetAfter-c.OffsetBefore)/2
 }
 
-// between returns the samples at times from from to to, and the nearest sample before and after them.
+// between returns the samples whose times lie between from and to, and the nearest sample before and after
+// this interval.
 func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	first := 0
 	last := len(all)
@@ -115,7 +116,7 @@ func seriesOf(sources []source, samples []taken, offset int64, why string,
 	return out
 }
 
-// series returns the series of a probe. If there are no samples, why is the reason.
+// series returns the series of a probe. If there are no samples, why states the reason.
 func series(p probe.Probe, samples []taken, offset int64, why string) record.Samples {
 	out := record.Samples{Probe: p.Name, Scope: p.Scope}
 	if out.Table = tableOf(p.Name, samples, offset); out.Table != nil {
@@ -164,7 +165,7 @@ func tableOf(probe string, samples []taken, offset int64) *record.Table {
 	return t
 }
 
-// costOf returns the CPU time that the sampling process used between the first and the last of samples.
+// costOf returns the CPU time that the sampling process used between the first and the last sample.
 func costOf(name string, samples []snapshot) []record.Cost {
 	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
 	n := len(own)

@@ -59,9 +59,10 @@ type Host interface {
 // one connection. The function Verb returns names of verbs. Close ends all sessions, which undoes their
 // changes.
 type Agent interface {
-	// Invoke sends in to the handler of verb, and decodes its only answer into out unless out is nil.
+	// Invoke sends in, the request, to the handler of verb. It decodes the handler's only answer into out,
+	// unless out is nil.
 	Invoke(ctx context.Context, verb string, in, out any) error
-	// Open starts a session. The node receives in as the first message. ctx limits only the opening: the
+	// Open starts a session. in is the first message that the node receives. ctx limits only the opening: the
 	// session lasts until Finish, Close or the end of the connection.
 	Open(ctx context.Context, verb string, in any) (Session, error)
 	// Clock measures the offset of the node's CLOCK_MONOTONIC from ours. The node's time is our time plus

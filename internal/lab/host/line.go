@@ -66,10 +66,10 @@ func (a *client) sayHello() error {
 }
 
 // heardHello records the start time of the agent at the other end. If another agent ran there before,
-// heardHello ends all sessions, because the new agent does not know the sessions of the previous one. That is
-// true even of a session that was opened after the new agent had started: the new agent drops it when its
-// owner closes it. The hello of the first agent ends no session, because that agent has received all
-// requests, even those sent before it started.
+// heardHello ends all sessions, because the new agent does not know the sessions of the previous one. It ends
+// even a session that was opened after the new agent had started; the new agent drops such a session when the
+// session's owner closes it. The hello of the first agent ends no session, because that agent has received
+// all requests, even those sent before it started.
 func (a *client) heardHello(f frame) {
 	var began int64
 	if json.Unmarshal(f.payload, &began) != nil || began == 0 {

@@ -232,7 +232,7 @@ func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	return LongLines(r, longestLine, f)
 }
 
-// LongLines is like Lines, but truncates lines to longest bytes.
+// LongLines is like Lines, but truncates lines to the given length in bytes.
 func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struct{}) {
 	end := make(chan struct{})
 	go func() {

@@ -6,8 +6,9 @@ import (
 	"io"
 )
 
-// Overhear wraps h so that keep is called with up to limit bytes of the standard output of each command. A
-// file that is read is reported as the output of cat. whole reports whether printed is the complete output.
+// Overhear wraps h so that the function keep is called with up to limit bytes of the standard output of each
+// command. A file that is read is reported as the output of cat. whole reports whether printed is the
+// complete output.
 func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
 	return overheard{h, limit, keep}
 }

@@ -209,9 +209,9 @@ func (s *session) Close() error {
 	return nil
 }
 
-// Relay forwards messages and secrets, without decoding them, between near, a node's session with the
-// controller, and far, a session that the node itself has opened, for example with a child process. Relay
-// returns the error with which far ended, or nil if that is io.EOF.
+// Relay forwards messages and secrets between two sessions without decoding them. near is a node's session
+// with the controller. far is a session that the node itself has opened, for example with a child process.
+// Relay returns the error with which far ended, or nil if that error is io.EOF.
 func Relay(near, far Session) error {
 	n, ok1 := near.(*session)
 	f, ok2 := far.(*session)

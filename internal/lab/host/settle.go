@@ -10,8 +10,8 @@ import (
 // Settle makes this process independent of the search path, resource limits and scheduling class that it
 // inherited. It also determines how a crash ends the process. Call it first in main.
 //
-// A crash raises SIGABRT, because 2, the exit code with which the runtime usually exits on a panic, means
-// "wrong input, nothing was changed" in this program. Settle keeps only absolute directories in PATH.
+// A crash raises SIGABRT. Otherwise, the runtime would usually exit with code 2 on a panic, and this code
+// means "wrong input, nothing was changed" in this program. Settle keeps only absolute directories in PATH.
 func Settle() {
 	debug.SetTraceback("crash")
 	os.Setenv("PATH", absolute(os.Getenv("PATH")))

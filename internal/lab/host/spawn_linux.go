@@ -100,8 +100,8 @@ func startBound(cmd *exec.Cmd, ended <-chan struct{}) error {
 	return onOwnThread(ended, cmd.Start)
 }
 
-// onOwnThread calls start on a separate thread, which lives until ended is closed: Pdeathsig refers to the
-// thread that starts a process.
+// onOwnThread calls the function start on a separate thread. The thread lives until ended is closed, because
+// Pdeathsig refers to the thread that starts a process.
 func onOwnThread(ended <-chan struct{}, start func() error) error {
 	started := make(chan error, 1)
 	go func() {
@@ -125,7 +125,7 @@ func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
 // HangUp closes the process's standard input.
 func (c *Child) HangUp() error { return c.in.Close() }
 
-// patience bounds the time in which a process may undo its changes. Then Close kills the process.
+// patience is the time that a process has to undo its changes before Close kills it.
 const patience = 5 * time.Second
 
 // Close closes the process's standard input and waits for the process to exit. If the process does not exit

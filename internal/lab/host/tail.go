@@ -3,7 +3,7 @@ package host
 // Tail keeps the end of a stream. It is not safe for concurrent use.
 type Tail struct{ b []byte }
 
-// Add appends b and drops all but the last keep bytes.
+// Add appends b, and then drops bytes from the start until no more than keep bytes remain.
 func (t *Tail) Add(b []byte, keep int) {
 	b = b[max(0, len(b)-keep):]
 	stays := t.b[max(0, len(t.b)+len(b)-keep):]

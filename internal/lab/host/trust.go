@@ -19,9 +19,9 @@ import (
 
 // TrustedDir returns an error if another user can modify dir or a directory above it. It applies the rules of
 // sshd: each directory must belong to this user or root, and no other user may have write permission. It also
-// accepts a directory with the sticky bit, where other users can delete only their own files, but no symbolic
-// link in such a directory. In a lab's user namespace, / seems to belong to the user ID that stands for all
-// unmapped users, so TrustedDir accepts this owner, too.
+// accepts a directory with the sticky bit, where other users can delete only their own files. It does not
+// accept a symbolic link in such a directory. In a lab's user namespace, / seems to belong to the user ID
+// that stands for all unmapped users, so TrustedDir accepts this owner, too.
 func TrustedDir(dir string) error {
 	_, err := lookAlong(dir, Owned)
 	return err
@@ -227,8 +227,8 @@ func openToOthers(info fs.FileInfo) bool {
 }
 
 // ownGroup reports whether the given user is the only member of a group, as in distributions with user
-// private groups: the number or name of the group is that of the user, and /etc/group lists no other member.
-// It does not consider groups of a directory service.
+// private groups. In this case, the number or name of the group equals that of the user, and /etc/group lists
+// no other member. ownGroup does not consider groups of a directory service.
 func ownGroup(uid, gid uint32) bool {
 	name := ""
 	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
@@ -263,9 +263,9 @@ func ofCaller(info fs.FileInfo) bool {
 	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
-// Walk calls see for each existing element of an absolute path, starting at the root. This includes symbolic
-// links and the elements of their targets. Walk returns the path with links resolved. It stops at the first
-// error.
+// Walk calls the function see for each existing element of an absolute path, starting at the root. This
+// includes symbolic links and the elements of their targets. Walk returns the path with links resolved. It
+// stops at the first error.
 func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
 	const maxLinks = 40 // limit of the kernel
 	at := "/"

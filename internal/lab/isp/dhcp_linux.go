@@ -117,7 +117,7 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}), nil
 }
 
-// receive calls take for each datagram until the returned function closes the socket.
+// receive calls the function take for each datagram until the returned function closes the socket.
 func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	take func(b []byte, from netip.AddrPort)) (ended func() error) {
 	done := make(chan struct{})
@@ -145,8 +145,8 @@ func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	}
 }
 
-// joinDHCP replaces the device's IPv4 addresses with one obtained by DHCP. It redirects the device's routes
-// that have a gateway to the provider.
+// joinDHCP replaces the device's IPv4 addresses with one obtained by DHCP. In the device's routes that have a
+// gateway, it makes the provider the gateway.
 func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {

@@ -161,8 +161,8 @@ func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
 	return r
 }
 
-// give adds one address and one prefix to the reply if the client requests them. It sets the lifetimes of any
-// other address or prefix that the client wants to renew to 0.
+// give adds one address and one prefix to the reply if the client requests them. If the client wants to renew
+// any other address or prefix, give sets the lifetimes of that address or prefix to 0.
 func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 	const t1, t2 = leaseTime / 2, leaseTime * 4 / 5
 	keeps := m.MessageType == dhcpv6.MessageTypeRenew || m.MessageType == dhcpv6.MessageTypeRebind

@@ -70,8 +70,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	}, nil
 }
 
-// joinPPPoE starts a PPPoE session. It diverts packets to the session that the device would send to a
-// gateway.
+// joinPPPoE starts a PPPoE session. Packets that the device would send to a gateway are diverted to the
+// session.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
 	daemon, err := knob.FindPPPD()
 	if err != nil {
@@ -235,7 +235,8 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// withSecrets requires this. The thread is never unlocked, so that it ends with this goroutine.
+		// withSecrets requires a locked thread. The thread is never unlocked, so that it ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		if err := p.withSecrets(); err != nil {
 			p.fail(err)

@@ -115,8 +115,8 @@ func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
 	return err
 }
 
-// addAddresses adds those of the wanted addresses that a device does not have, and returns the addresses that
-// it had before.
+// addAddresses adds the wanted addresses that a device does not have yet. It returns the addresses that the
+// device had before.
 func addAddresses(dev string, wanted []netip.Prefix, undo *host.Undoing) (has []netip.Prefix, err error) {
 	has, err = kernel.Addresses(dev)
 	for _, p := range wanted {
@@ -211,8 +211,8 @@ func join(ctx context.Context, s host.Session, a knob.Access) (err error) {
 
 var errGone = errors.New("pppd has ended")
 
-// await waits until the device has an address for which such returns true. It returns an error if pppd exits
-// first.
+// await waits until the device has an address for which the function such returns true. It returns an error
+// if pppd exits first.
 func await(ctx context.Context, dev string, gone <-chan struct{}, such func(netip.Addr) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()

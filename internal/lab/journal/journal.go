@@ -67,8 +67,8 @@ type Entry struct {
 	Guard  string          `json:"guard,omitempty"` // name of the guard on the machine
 	// Machines describes the machines of a KindMachines entry.
 	Machines *record.Machines `json:"machines,omitempty"`
-	// Labgrid describes the place of a KindPlace entry. Holder is the HOST/USER that acquires it; no other
-	// run has the same.
+	// Labgrid describes the place of a KindPlace entry. Holder is the HOST/USER that acquires the place. No
+	// other run has the same Holder.
 	Labgrid *record.Place `json:"labgrid,omitempty"`
 	Holder  string        `json:"holder,omitempty"`
 }
@@ -330,7 +330,7 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 	}
 }
 
-// Living returns those owners of journals in dir that are running.
+// Living returns the owners of journals in dir that are running.
 func Living(dir string) (living []string, err error) {
 	err = each(dir, func(owner, _ string) error {
 		if Lives(dir, owner) { // error ignored: restore reports damaged journals
@@ -351,8 +351,8 @@ func Lives(dir, owner string) bool {
 	return locked(f)
 }
 
-// FindStale returns the journals in dir whose owners are not running, and the names of the owners that are.
-// It considers only owners for which wanted returns true, or all owners if wanted is nil. It ignores an
+// FindStale returns the journals in dir whose owners are not running, and the names of the running owners. It
+// considers only owners for which wanted returns true, or all owners if wanted is nil. It ignores an
 // incomplete last line, which remains if the owner was killed while writing, because the change was not made.
 // If a journal is damaged in another way, err describes the damage, and the other journals are still
 // returned. To undo entries, the caller must hold Lock.

@@ -98,8 +98,8 @@ func DumpSet(family uint8, table, set string) ([][]byte, error) {
 	return messages, explain(filterError(err), "read set %s of table %s", set, table)
 }
 
-// LegacyEntries returns the number of entries in a table of iptables-legacy without the policies of its
-// chains. The end of a user-defined chain counts as an entry.
+// LegacyEntries returns the number of entries in a table of iptables-legacy. It does not count the policies
+// of the chains. The end of a user-defined chain counts as an entry.
 func LegacyEntries(ipv6 bool, table string) (int, error) {
 	family := unix.AF_INET
 	level := unix.SOL_IP
@@ -136,8 +136,8 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 	return max(0, int(info.entries)-policies), nil
 }
 
-// ReplayWindows returns the replay window of each IPsec association in packets. A window of 0 means that it
-// is disabled. ReplayWindows overwrites the kernel's messages after use, because they contain keys.
+// ReplayWindows returns the replay window of each IPsec association in packets. 0 means that the window is
+// disabled. ReplayWindows overwrites the kernel's messages after use, because they contain keys.
 func ReplayWindows() ([]int, error) {
 	messages, err := dump(func() ([][]byte, error) {
 		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,

@@ -167,7 +167,7 @@ func SysctlPath(name string) (string, error) {
 
 func odd(r rune) bool { return r <= ' ' || r > '~' || r == '=' }
 
-// CPUList parses a list of CPUs such as "0-1,3". It rejects numbers greater than most.
+// CPUList parses a list of CPUs such as "0-1,3". It rejects numbers above the given maximum.
 func CPUList(text string, most int) (list []int, ok bool) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(strings.TrimSpace(part), "-")

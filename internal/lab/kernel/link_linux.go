@@ -63,8 +63,8 @@ func DeleteLink(dev string) error {
 	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
 }
 
-// SetMTU sets the MTU of a device in bytes. It also sets the MTU of a tagged device created by SetVLAN,
-// because the kernel lowers that MTU with the MTU of its port, but does not raise it.
+// SetMTU sets the MTU of a device in bytes. It also sets the MTU of a tagged device created by SetVLAN. The
+// kernel lowers the MTU of such a device together with the MTU of its port, but does not raise it.
 func SetMTU(dev string, mtu int) error {
 	return withLink(dev, fmt.Sprintf("set mtu %d of", mtu), func(l netlink.Link) error {
 		if err := netlink.LinkSetMTU(l, mtu); err != nil {

@@ -68,7 +68,7 @@ func (f filter) addNAT(table string, n NAT) error {
 		return errors.New("no inside address given")
 	}
 
-	// because IPv6 is not translated
+	// Only IPv4 is translated.
 	t := f.newTable(table, nftables.TableFamilyIPv4)
 	if n.Mode == NATMasquerade {
 		f.masquerade(t, n.WAN)

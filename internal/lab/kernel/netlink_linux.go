@@ -32,8 +32,8 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
-// pick returns the first listed item for which meant returns true. If there is none, it returns the zero
-// value.
+// pick returns the first listed item for which the function meant returns true. If there is none, it returns
+// the zero value.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {
 	all, err := dump(list)
 	i := slices.IndexFunc(all, meant)

@@ -63,7 +63,7 @@ func (t Table[T]) Set(want T) error {
 	}), "set %s", t.name)
 }
 
-// Probe adds a table for the state like, without hooks, and deletes it again. This tests the kernel.
+// Probe adds a table without hooks for the given state, and deletes it again. This tests the kernel.
 func (t Table[T]) Probe(like T) error {
 	return explain(probeFilter(func(f filter, table string) error {
 		return t.add(f, table, false, like)
@@ -78,7 +78,7 @@ func openFilter() (filter, error) {
 	return filter{c}, filterError(err)
 }
 
-// onFilter opens a connection to nftables, calls steps with it, and closes it.
+// onFilter opens a connection to nftables, passes it to the function steps, and closes it.
 func onFilter(steps func(f filter) error) error {
 	f, err := openFilter()
 	if err != nil {
@@ -96,7 +96,7 @@ func probeFilter(add func(f filter, table string) error) error {
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
-// add commits additions. In their case, ENOENT means that the kernel lacks a type of chain or expression.
+// add commits additions. For an addition, ENOENT means that the kernel lacks a type of chain or expression.
 func (f filter) add() error {
 	err := f.flush()
 	if errors.Is(err, syscall.ENOENT) {

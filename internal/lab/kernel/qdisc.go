@@ -35,9 +35,9 @@ const (
 	nlmsgDone       = 3
 )
 
-// EachMessage calls do for each message in a datagram of a dump. done reports whether the dump has ended. If
-// the kernel rejects the request, err is a syscall.Errno. EachMessage, EachAttribute and ReadQdisc do not
-// allocate memory, because they run ten times a second.
+// EachMessage calls the function do for each message in a datagram of a dump. done reports whether the dump
+// has ended. If the kernel rejects the request, err is a syscall.Errno. EachMessage, EachAttribute and
+// ReadQdisc do not allocate memory, because they run ten times a second.
 func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < NetlinkHeader {
@@ -70,8 +70,8 @@ func EachMessage(b []byte, do func(kind uint16, body []byte) error) (done bool, 
 	return false, nil
 }
 
-// EachAttribute calls do for each netlink attribute in b until do returns false. EachAttribute returns false
-// if do did or if b is malformed.
+// EachAttribute calls the function do for each netlink attribute in b until do returns false. In that case,
+// or if b is malformed, EachAttribute returns false.
 func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	const flags = 0xc000 // NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	for len(b) >= attributeHeader {
@@ -86,7 +86,7 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 	return true
 }
 
-// ReadQdisc parses the body of a message RTM_NEWQDISC or RTM_NEWTCLASS.
+// ReadQdisc parses the body of an RTM_NEWQDISC or RTM_NEWTCLASS message.
 func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_KIND, TCA_OPTIONS, TCA_STATS2, TCA_STAB
 	const basic, queue, app, packets64 = 1, 3, 4, 8

@@ -15,8 +15,8 @@ import (
 )
 
 // QueueAt returns the queue that want would replace, which is the root queue or the queue of want's class.
-// Setting this queue again restores the device. If it could not be restored, the error is ErrUnsupported,
-// unless setting want would leave it unchanged.
+// Setting this queue again restores the device. If the queue could not be restored, the error is
+// ErrUnsupported, unless setting want would leave the queue unchanged.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
@@ -52,8 +52,8 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	return now, cmp.Or(unread, err)
 }
 
-// Disciplines returns the queues and classes of a device, and those of its filters that affect the packets
-// they match.
+// Disciplines returns the queues and classes of a device, and those filters of the device that affect the
+// packets they match.
 func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
 	qdiscs, err := Qdiscs(dev)
 	classes, err2 := readClasses(dev)
@@ -89,9 +89,10 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 	return list[i], true
 }
 
-// SetRootQueue replaces the root queueing discipline of a device, or the queue of want's class. Packets in
-// the old queue are lost. If possible, it instead changes a queue of the same kind in place. If want is the
-// kernel's default, SetRootQueue deletes the root queue. After an error, the device has its default queue.
+// SetRootQueue sets the root queueing discipline of a device, or the queue of want's class. If possible, it
+// changes a queue of the same kind in place. Otherwise, it replaces the old queue, and the packets in that
+// queue are lost. If want is the kernel's default, SetRootQueue deletes the root queue. After an error, the
+// device has its default queue.
 func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {
@@ -172,7 +173,8 @@ func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// OnProbeLink calls try with a temporary veth. This tests the kernel without affecting devices in use.
+// OnProbeLink calls the function try with a temporary veth. This tests the kernel without affecting devices
+// in use.
 func OnProbeLink(try func(dev string) error) error {
 	a := fmt.Sprintf("cpa%d", os.Getpid())
 	b := fmt.Sprintf("cpb%d", os.Getpid())
@@ -267,7 +269,7 @@ func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error)
 	var parents []uint32
 	for _, q := range qdiscs {
 		switch {
-		case q.Parent == qdisc.HandleIngress: // filters of ingress and clsact have parents of their own
+		case q.Parent == qdisc.HandleIngress: // filters of ingress and clsact have separate parents
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
 		case q.Handle != 0:
 			parents = append(parents, q.Handle)
@@ -352,8 +354,8 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	return list, nil
 }
 
-// leafHandle is the handle of the fq_codel in a shaper. A shaper is an htb with one class, whose queue is
-// that fq_codel.
+// leafHandle is the handle of the fq_codel in a shaper. A shaper is an htb with one class, and the fq_codel
+// is the queue of this class.
 const leafHandle = 10 << 16
 
 // Shaper returns the rate in bit/s and the burst in bytes of a shaper that SetShaper created. It returns 0 if

@@ -98,8 +98,9 @@ func decodeTBF(_ []qdisc.Parameter, b []byte) (map[string]uint64, error) {
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }
 
-// rated returns attribute 1, a struct of at least least bytes that starts with a rate, and the rate in bytes
-// per second. The 64-bit attribute wide overrides the rate in the struct.
+// rated returns attribute 1 and the rate in bytes per second. The attribute is a struct that starts with a
+// rate and has at least the given number of bytes. The 64-bit attribute wide overrides the rate in the
+// struct.
 func rated(b []byte, least int, wide uint16) (p []byte, rate uint64, err error) {
 	found, err := attributes(b)
 	if err != nil {

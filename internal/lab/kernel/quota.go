@@ -297,9 +297,9 @@ func ProbeCPUQuota(dir string) error {
 }
 
 // above returns the cgroup in which to create a guest's cgroup. In cgroup version 1, this is the cgroup in
-// which QEMU was started. In version 2, a cgroup that contains processes cannot delegate controllers, so it
-// is the nearest ancestor that delegates the cpu controller. If none does, it is the root, which can always
-// delegate; above then enables the controller there, and began is true.
+// which QEMU was started. In version 2, it is the nearest ancestor that delegates the cpu controller, because
+// a cgroup that contains processes cannot delegate controllers. If no ancestor delegates it, above returns
+// the root, which can always delegate. In this case, above enables the controller there, and began is true.
 func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 	dir, err = h.of(p.pid, p.pid)
 	if err != nil || !h.unified {

@@ -9,8 +9,8 @@ import (
 )
 
 // Shared describes what else uses the link of a device: a bridge or bond that the device belongs to, the
-// ports of a bridge, or a default route through the device or one stacked on it. It returns "" if nothing
-// does. A service on a shared link would affect other machines.
+// ports of a bridge, or a default route through the device or through a device stacked on it. It returns ""
+// if nothing does. A service on a shared link would affect other machines.
 func Shared(dev string) (by string, err error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -90,7 +90,8 @@ func portsOf(links []netlink.Link, master int) (names []string) {
 	return names
 }
 
-// leadsOver describes how a default route uses a device or one stacked on it. It returns "" if none does.
+// leadsOver describes how a default route uses a device or a device stacked on it. It returns "" if none
+// does.
 func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
 	seen map[int]bool) string {
 	a := below.Attrs()

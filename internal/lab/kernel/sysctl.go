@@ -61,10 +61,10 @@ func sysctlError(verb, name string, err error) error {
 	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
-// Reassembly returns the share of the memory for IP fragments that incomplete packets use, for IPv4 or IPv6,
-// whichever is larger. It returns 0 if the kernel does not report the share. If the share exceeds 1, the
-// kernel accepts no new fragmented packet until others are complete or have timed out, after 30 s for IPv4
-// and 60 s for IPv6 (net/ipv4/inet_fragment.c, inet_frag_create).
+// Reassembly returns the share of the memory for IP fragments that incomplete packets use. It returns the
+// larger of the shares for IPv4 and IPv6, or 0 if the kernel does not report the share. If the share exceeds
+// 1, the kernel accepts no new fragmented packet until others are complete or have timed out. The timeout is
+// 30 s for IPv4 and 60 s for IPv6 (net/ipv4/inet_fragment.c, inet_frag_create).
 func Reassembly() (used float64) {
 	for file, limit := range map[string]string{"sockstat": "net.ipv4.ipfrag_high_thresh",
 		"sockstat6": "net.ipv6.ip6frag_high_thresh"} {

@@ -261,8 +261,8 @@ func (e ESP) policies() []*netlink.XfrmPolicy {
 	return out
 }
 
-// tunnelPolicies returns the policies, one for each direction, of a tunnel between the networks here and
-// there.
+// tunnelPolicies returns the policies of a tunnel, one for each direction. here and there are the networks at
+// its two ends.
 func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (out []*netlink.XfrmPolicy) {
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
 		if dir == netlink.XFRM_DIR_IN {

@@ -111,8 +111,8 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 	return sets, nil
 }
 
-// spellEach returns the state that corresponds to sets of CPUs. If the sets are equal, it is a single list;
-// otherwise, it is word followed by all sets.
+// spellEach returns the state that corresponds to sets of CPUs. If the sets are equal, the state is a single
+// list. Otherwise, it is the given word followed by all sets.
 func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
 	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
 		return State(word + strings.Join(mapped(sets, spell), " "))
