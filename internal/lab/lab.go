@@ -1,4 +1,4 @@
-// Package lab brings up testbeds and takes them down. A testbed consists of nodes connected by links, an
+// Package lab brings up testbeds and takes them down. A testbed consists of nodes, the links between them, an
 // agent or driver for each node, tunnels, and settings, which are undone at the end. The package measures
 // nothing.
 package lab
@@ -31,7 +31,7 @@ type Lab struct {
 	ID       string
 	Kind     string // as in record.Run.Lab; call methods of Node to find out what a node supports
 	Topology record.Topology
-	Note     string // sentence that describes what this lab cannot do
+	Note     string // sentence that says what this lab cannot do
 	Holder   int    // root of the lab's process tree; 0 means this process
 
 	parts   Parts
@@ -62,8 +62,9 @@ type supply struct {
 	// regularly calls a function at intervals until the function fails or the lab is taken down.
 	regularly func(func(context.Context) error)
 	// lead adds routes that make data use the tunnel in a slot, if the network does not belong to the lab.
-	// The function that it returns removes them. Routes of a router without an agent are added to agentless.
-	// If lead is nil, no routes are needed or tunnels are impossible.
+	// The function that it returns removes the routes. If a router has no agent, lead adds the router's
+	// routes to the end in the argument agentless. A nil lead means that no routes are needed or that tunnels
+	// are impossible.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
 	// again rediscovers the path between the ends, and the devices on the path. If nil, this is not needed.
 	again func(ctx context.Context) error
@@ -72,15 +73,15 @@ type supply struct {
 	// devices maps nodes and ports to device names, for nodes whose devices do not have the names of ports.
 	devices map[string]map[string]string
 
-	// contact is the address to which data is sent, if that address was chosen only because ssh reaches the
-	// far end there, although the far end has other addresses.
+	// contact is the address to which data is sent, if it was chosen only because ssh reaches the far end
+	// there. In that case, the far end has other addresses, too.
 	contact netip.Addr
 	// management maps nodes to the devices through which they are reached, if known.
 	management map[string]string
 
 	// The following fields are for labs that have guests: the additional time until a guest responds again,
-	// facts about the host, a function that returns the end of a node's console output, and one that saves
-	// the consoles.
+	// facts about the host, a function that returns the end of a node's console output, and a function that
+	// saves the consoles.
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
@@ -109,8 +110,9 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// This is the additional time that a trial may take beyond its configured duration. It suffices for slow
-// emulated guests on a busy machine. Guests that hang are detected much earlier.
+// These are the times by which a trial may exceed its configured duration, without and with guests. The time
+// with guests suffices for slow emulated guests on a busy machine. Guests that hang are detected much
+// earlier.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second
@@ -155,9 +157,9 @@ func (l *Lab) Nodes() []string {
 	return names
 }
 
-// Close undoes settings, takes down tunnels, closes connections, and takes down the lab unless it was only
-// attached to. Close continues after errors and returns them joined as ErrDirty. It ignores settings in a lab
-// that no longer exists, because they need no undoing.
+// Close undoes settings, takes down tunnels, closes connections, and takes down the lab unless this program
+// has only attached to it. Close continues after errors and returns them joined as ErrDirty. It ignores
+// settings in a lab that no longer exists, because they need no undoing.
 func (l *Lab) Close(ctx context.Context) error {
 	err := l.Reconcile(ctx, nil)
 	if err != nil && !(l.owned && l.goneWithIt()) {

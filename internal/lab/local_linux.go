@@ -46,7 +46,7 @@ type Local struct {
 	Parts    Parts            `json:"-"`
 }
 
-// Info describes a running local lab. It is stored in the directory of the lab, without Dir.
+// Info describes a running local lab. It is stored, without Dir, in the directory of the lab.
 type Info struct {
 	Local
 	Pid     int       `json:"pid"`
@@ -163,7 +163,7 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// agentlessNote returns a note that routers are controlled without an agent.
+// agentlessNote returns a note that says that routers are controlled without an agent.
 func agentlessNote(who, by string) string {
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
@@ -338,8 +338,8 @@ func begin(child *host.Child, o Local) error {
 	return nil
 }
 
-// refused wraps an error of creating namespaces, or of mounting file systems in them. This distinguishes it
-// from errors that occur while the lab is built there.
+// refused wraps an error from creating namespaces or from mounting file systems in them. It distinguishes
+// such an error from one that occurs while the lab is built in the namespaces.
 type refused struct{ error }
 
 func (r *refused) Unwrap() error { return r.error }
@@ -551,7 +551,7 @@ type Locals struct {
 	Driver   string    // driver that controls the routers; "" means agents
 	Queues   int       // transmit and receive queues per veth; 0 means 1
 	Attached *Lab
-	Keep     string // directory in which consoles of guests are saved; "" means that they are not
+	Keep     string // directory in which consoles of guests are saved; "" means that they are not saved
 
 	labs map[string]*Lab
 }

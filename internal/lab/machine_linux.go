@@ -24,7 +24,8 @@ import (
 
 // MachineRole is the role of the process that runs the virtual machine of a node. It corresponds to the
 // anchor of a namespace. The process starts QEMU, whose standard input and output are connected to the agent
-// in the guest, and shares this agent among any number of controllers. Its argument is the name of the node.
+// in the guest, and shares this agent among any number of controllers. The argument of the role is the name
+// of the node.
 const MachineRole = "lab-machine"
 
 // These are the time limits for booting a guest. Booting takes 3 to 8 s under emulation, less than 2 s with
@@ -145,9 +146,9 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 	return m.guest, nil
 }
 
-// A guest hangs if it does not answer wakeTries requests, each within wakeTime. It is checked at intervals of
-// wakeEvery and for each new connection. A single unanswered request does not suffice, because a serial line
-// may lose the request, and an emulated guest on a busy machine may be slow.
+// A guest counts as hung if it answers none of wakeTries consecutive requests within wakeTime each. Guests
+// are checked at intervals of wakeEvery and for each new connection. A single unanswered request does not
+// suffice, because a serial line may lose the request, and an emulated guest on a busy machine may be slow.
 const (
 	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
@@ -236,7 +237,7 @@ func (m *machine) boot() error {
 	return nil
 }
 
-// bootBest boots with KVM if may is yes. If may is not yes or booting fails, it boots under emulation.
+// bootBest boots with KVM if the answer in may is yes. Otherwise, or if that fails, it boots under emulation.
 func bootBest(may check.Answer, kvm, emulated time.Duration,
 	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
@@ -257,7 +258,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 	return g, as, err
 }
 
-// start boots a guest, and waits at most within until its agent is ready.
+// start boots a guest, and waits until its agent is ready, but not longer than the given time (within).
 func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) {
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
@@ -285,7 +286,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		}
 
 		if err != nil {
-			return nil, &refusedLogin{err} // another accelerator makes no room
+			return nil, &refusedLogin{err} // because another accelerator would not make room either
 		}
 
 		disk := *g.Disk

@@ -15,12 +15,12 @@ import (
 func (l *Lab) Management(node string) string { return l.management[node] }
 
 // Contact returns the address of the far end to which data is sent, if this address was chosen only because
-// ssh reaches the far end there. Otherwise, it returns the zero Addr. This is so if the address was given or
-// discovered in another way, or is the only one.
+// ssh reaches the far end there. It returns the zero Addr if the address was given, was discovered in another
+// way, or is the only address.
 func (l *Lab) Contact() netip.Addr { return l.contact }
 
-// OnManagement returns the device through which a node is reached if a setting affects that device, a device
-// below it, or the firewall. Otherwise, it returns "".
+// OnManagement returns the device through which the node of a setting is reached, provided that the setting
+// affects that device, a device below it, or the firewall. Otherwise, it returns "".
 func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	n, err := l.Node(ctx, s.Node)
 	if err != nil || n.given(s) {

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network describes a network between the ends of a lab that does not belong to the lab. It has other users,
-// its addresses and ports are discovered, and the path through it is unknown.
+// network describes a network between the ends of a lab that does not belong to the lab. The network has
+// other users. Its addresses and ports are discovered, and the path through it is unknown.
 type network struct {
 	ends map[int][2]Meeting // addresses of the near and the far node by IP version
 	// outer contains the underlay addresses of the two ends of a tunnel by IP version.

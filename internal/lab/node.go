@@ -40,7 +40,7 @@ type Node struct {
 	boot    string           // boot ID of the kernel, if known
 	Version string           // version of the agent, if it differs from ours
 	Serves  string           // third-party engine that serves traffic on the node, or ""
-	Trace   bool             // tracepoints may be used: the kernel is the lab's own and supports them
+	Trace   bool             // whether tracepoints may be used: the lab's own kernel supports them
 	Given   []record.Setting // settings that are in effect by default; Node and Port are not set
 }
 
@@ -71,7 +71,7 @@ func (n *Node) Reads() host.Host {
 	return n.Host
 }
 
-// AgentFor returns the agent of the node. If there is none, the error contains the purpose.
+// AgentFor returns the agent of the node. If there is none, the error says for which purpose it is needed.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	if n.Agent == nil {
 		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
@@ -175,8 +175,8 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts replaces device names by port names in the data of a node. It also does so in the names of
-// devices that are stacked on ports. It does nothing if devices have the names of ports.
+// NamePorts replaces device names with port names in the data of a node, even within the names of devices
+// that are stacked on ports. It does nothing if devices have the names of ports.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
@@ -198,7 +198,7 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs reports whether a device name ends before rest. It does not if rest continues the name.
+// belongs reports whether a device name is complete before rest, which is the text that follows it.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
 // connection returns the connection to the node's agent, or nil if there is none.

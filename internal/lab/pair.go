@@ -274,8 +274,8 @@ func usable(a netip.Addr) bool {
 }
 
 // endsOf returns the addresses of both machines for an IP version. For the IP version of the control
-// connection, they are known. For the other, endsOf resolves the name of the peer or tries addresses that the
-// peer reports.
+// connection, the addresses are known. For the other version, endsOf resolves the name of the peer or tries
+// addresses that the peer reports.
 func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]Meeting, err error) {
 	at := p.visit.Remote.Addr()
 	if versionOf(at) == ip {

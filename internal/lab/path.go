@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// laid is a tunnel that is up, and its slot.
+// laid holds a tunnel that is up, and its slot.
 type laid struct {
 	tunnel.Path
 	slot   int
@@ -233,7 +233,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// plannedTunnel describes a tunnel to set up in a slot. If agentless is not nil, it must be released.
+// plannedTunnel describes a tunnel to set up in a slot. If agentless is not nil, the caller must release it.
 type plannedTunnel struct {
 	kind      tunnel.Tunnel
 	ends      [2]tunnel.End

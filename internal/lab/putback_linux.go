@@ -212,7 +212,7 @@ const (
 	stateBefore = iota // the state before this change or an earlier change of the owner
 	stateSet           // the state after this change
 	stateOther         // any other state
-	states             // number of possible results
+	states             // number of possible results above
 )
 
 // putBack compares the state of each device with the states before and after the owner's change. It restores
@@ -345,7 +345,8 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-// differs returns an error that describes how a state differs, and how the user can restore the setting.
+// differs returns an error that describes how a state differs from the expected one, and how the user can
+// restore the setting.
 func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {
@@ -363,13 +364,13 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 		b.byHand(dev, string(before)))
 }
 
-// byHand returns instructions for restoring a state on the machine. They are a command if Linux has one, and
-// a description otherwise.
+// byHand returns instructions for restoring a state on the machine: a Linux command if there is one, and a
+// description otherwise.
 func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
-	// value has our own syntax.
+	// A value that contains spaces is in our own syntax.
 	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") {
 		return "set it to " + check.Plain(value)
 	}

@@ -104,7 +104,7 @@ func (r *remote) awaitRouter(ctx context.Context, l *Lab) error {
 	}
 }
 
-// returns checks whether a packet that the client sends to an address of the server returns.
+// returns checks whether a packet that the client sends to an address of the server comes back.
 func (r *remote) returns(ctx context.Context, l *Lab, at netip.Addr) error {
 	const size, tries = 100, 3
 	var ends [2]host.Agent

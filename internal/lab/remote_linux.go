@@ -77,7 +77,8 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		// Otherwise, restore needs the locations of the machines.
+		// If something remains to be undone, keep the entry, because restore needs the locations of the
+		// machines.
 		if seq > 0 && len(l.settings) == 0 && err == nil {
 			err = o.Journal.Done(seq)
 		}
@@ -293,8 +294,8 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	return n, nil
 }
 
-// suited returns the driver that the lab file names, if any, or else the first driver that supports the
-// machine.
+// suited returns the driver that the lab file names. If it names none, suited returns the first driver that
+// supports the machine.
 func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
 	candidates := driver.All()
 	if named != nil {

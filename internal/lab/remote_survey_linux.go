@@ -69,8 +69,9 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 }
 
 // alone discovers the ports of a router in a lab without ends. The LAN port is the device towards the
-// controller. The WAN port is the device of the default route, which alone finds by looking up addresses
-// reserved by RFC 5737 and RFC 3849. If only one of the two devices is known, it is used for both ports.
+// controller. The WAN port is the device of the default route. To find this device, the function looks up the
+// routes to addresses that are reserved for documentation (RFC 5737, RFC 3849). If only one of the two
+// devices is known, it is used for both ports.
 func (x *surveyed) alone(ctx context.Context, router string) error {
 	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
 	if err != nil {
@@ -92,8 +93,8 @@ func (x *surveyed) alone(ctx context.Context, router string) error {
 	return nil
 }
 
-// faces records the device of a port of a node. If IPv4 and IPv6 use different devices, it keeps the one that
-// was recorded first.
+// faces records the device of a port of a node. If IPv4 and IPv6 use different devices, it keeps the device
+// that was recorded first.
 func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {
 		x.devices[node] = map[string]string{}

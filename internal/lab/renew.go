@@ -18,7 +18,7 @@ import (
 const answerTime = 5 * time.Second
 
 // ReconnectTime returns the time limit for Reconnect. In a lab with guests, it includes the time to detect
-// that a guest hangs and to boot another guest. In a lab with a peer, it includes the time until the peer
+// that a guest hangs, and to boot another guest. In a lab with a peer, it includes the time until the peer
 // notices that the old connection is lost.
 func (l *Lab) ReconnectTime() time.Duration {
 	if l.network != nil {
@@ -108,7 +108,7 @@ func (l *Lab) Clear(ctx context.Context) error {
 }
 
 // Rediscover is like Reconnect, but for a router that may have been replaced. If the network does not belong
-// to the lab, it also rediscovers the path and the devices on the path. Call Clear before.
+// to the lab, it also rediscovers the path and the devices on the path. Call Clear first.
 func (l *Lab) Rediscover(ctx context.Context) error {
 	_, _ = l.Reconnect(ctx) // error ignored, because errors are expected
 	for _, name := range l.Nodes() {

@@ -105,8 +105,8 @@ func outOfReach(s *journal.Stale) error {
 }
 
 // restore undoes the entries of one journal. It records at once that an entry was undone, so that a later
-// attempt does not revert changes that others have made since. If it has undone all entries, errors of
-// recording are ignored, because the journal is removed.
+// attempt does not revert changes that others have made since. If it has undone all entries, errors in
+// recording this are ignored, because the journal is removed.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()

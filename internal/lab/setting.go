@@ -283,7 +283,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// If ctx ends, finish the session. The node then undoes what it has done, and reports that within
+	// If ctx ends, finish the session. The node then undoes what it has done, and reports this within
 	// unwindTime.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -339,8 +339,8 @@ const (
 	agentlessUnwindTime = 30 * time.Second
 )
 
-// unwind undoes a setting. It ignores that ctx may be cancelled, because this is the usual reason for
-// undoing. If undoing fails, the journal entry remains for restore.
+// unwind undoes a setting. It works even if ctx is cancelled, because this is the usual reason for undoing.
+// If undoing fails, the journal entry remains for restore.
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	limit := unwindTime
 	if t.guarded != nil {

@@ -20,7 +20,7 @@ func Topologies() []record.Topology {
 		// tunnel themselves.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
-		// This control shows what the tester and a tunnel achieve without a router.
+		// This topology is a control. It shows what the tester and a tunnel achieve without a router.
 		chain("direct", "client lan server", "client", "server"),
 	}
 }
@@ -160,10 +160,10 @@ func layouts(t record.Topology) []agent.Layout {
 				}
 
 				l.Ports = append(l.Ports, end.Port)
-				// Set this for each port, because existing devices have settings of their own, and duplicate
-				// address detection is off only if both the setting of the device and that of "all" are 0.
-				// During detection, a link-local address, which neighbour discovery uses, is unusable for the
-				// first one to two seconds.
+				// Set this for each port. Existing devices have their own settings, and duplicate address
+				// detection is off only if the setting of the device and that of "all" are both 0. During
+				// detection, a link-local address, which neighbour discovery uses, is unusable for the first
+				// one to two seconds.
 				l.Sysctls = append(l.Sysctls, [2]string{"net.ipv6.conf." + end.Port + ".accept_dad", "0"},
 					[2]string{"net.ipv6.conf." + end.Port + ".accept_ra", "0"})
 				add(end.Port, p.link(li, e))
@@ -171,7 +171,7 @@ func layouts(t record.Topology) []agent.Layout {
 			}
 		}
 
-		// Add to the only port of the near or far node the address of the node for each slot.
+		// Add the node's address for each slot to the only port of the near or far node.
 		for side := range 2 {
 			for slot := 1; slot < Slots && n.Name == p.node(side) && p.hasBehind(side); slot++ {
 				add(l.Ports[0], p.behind(slot, side))
@@ -185,8 +185,8 @@ func layouts(t record.Topology) []agent.Layout {
 }
 
 // baseSysctls returns kernel settings for all nodes, which are written before links are brought up. They turn
-// off duplicate address detection, because it would lose packets in the first second of a lab, and the
-// acceptance of router advertisements. On routers, they turn on forwarding.
+// off the acceptance of router advertisements, and also duplicate address detection, which would lose packets
+// in the first second of a lab. On routers, they turn on forwarding.
 func baseSysctls(router bool) [][2]string {
 	s := [][2]string{{"net.ipv6.conf.all.accept_dad", "0"}, {"net.ipv6.conf.default.accept_dad", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"}}
@@ -197,7 +197,8 @@ func baseSysctls(router bool) [][2]string {
 }
 
 // routesOver returns the routes of node i over end e of link li. They lead to all further links in that
-// direction and, unless node i uses a tunnel for them, to the addresses for slots of the node at the end.
+// direction. Unless node i uses a tunnel for these addresses, they also lead to the slot addresses of the
+// near or far node, which is at the end of the chain in that direction.
 func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	via := p.link(li, 1-e)
 	add := func(to []netip.Prefix) {
@@ -238,13 +239,14 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 	return out
 }
 
-// hasBehind reports whether the near (0) or far (1) node has an address for each slot. It has if the tunnel
-// ends on another node.
+// hasBehind reports whether the near (0) or far (1) node has an address for each slot. The node has them if
+// the tunnel ends on another node.
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
-// leadsPlainly reports whether node i reaches the addresses for slots on a side over plain links. This is so
-// at and beyond the end of the tunnel on that side. It is also so before the other end of the tunnel, where
-// nodes send packets to their router. Only the node at the other end sends packets into the tunnel.
+// leadsPlainly reports whether node i reaches the addresses for slots on a side over plain links. Nodes at
+// and beyond the end of the tunnel on that side do so. Nodes before the other end of the tunnel do so as
+// well, because they send packets to their router. Only the node at the other end sends packets into the
+// tunnel.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near := p.index(p.topology.Tunnel[0])
 	far := p.index(p.topology.Tunnel[1])

@@ -35,7 +35,7 @@ type bootedAs struct {
 	Release string `json:"release,omitempty"`
 }
 
-// of returns a copy of g that includes what b reports.
+// of returns a copy of g that includes the facts in b.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -48,7 +48,7 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// supplyGuests sets the fields of l.supply that are for guests.
+// supplyGuests sets the fields of l.supply that concern guests.
 func (o Local) supplyGuests(l *Lab) {
 	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated

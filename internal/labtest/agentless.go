@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Settings of each port and of each router, with their defaults.
+// These are the settings of each port and of each router, with their defaults.
 var (
 	portSettings = map[string]string{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
 		"offload": "super"}
@@ -161,7 +161,7 @@ func (RouterDriver) Apply(ctx context.Context, h host.Host, s record.Setting) er
 	return nil
 }
 
-// valueOf returns a port's value from "lan: a; wan: b".
+// valueOf returns a port's value from a text such as "lan: a; wan: b".
 func valueOf(text, port string) string {
 	for part := range strings.SplitSeq(text, "; ") {
 		name, value, _ := strings.Cut(part, ": ")

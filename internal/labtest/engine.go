@@ -15,7 +15,7 @@ import (
 )
 
 // Engine is a load generator that sends nothing. Each stream in each direction carries Bps bit/s and loses
-// the share Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
+// the fraction Loss of its datagrams. The zero value carries 100 Mbit/s without loss.
 type Engine struct {
 	Bps, Loss float64
 	// Fail, if not nil, is called before the load begins, to inject faults. Offer returns its error.
@@ -30,7 +30,7 @@ type Engine struct {
 	// AtStart, if not nil, is called between warm-up and window, to inject faults.
 	AtStart func(w *Wire)
 
-	wire *Wire // on nodes only: the wire with the ports that the load crosses
+	wire *Wire // set only on nodes: the wire with the ports that the load crosses
 }
 
 // Name implements traffic.Engine. It returns "native", because plans use this name.
@@ -47,8 +47,8 @@ func (e Engine) Check(_ context.Context, _, _ traffic.End, load record.Load) che
 	return check.OK()
 }
 
-// order describes a load and is sent when both ends are ready. Only the near end receives flows and counts
-// their packets for both ends.
+// order describes a load. It is sent when both ends are ready. Only the near end receives flows, and it
+// counts their packets for both ends.
 type order struct {
 	Window record.Window `json:"window"`
 	Bps    float64       `json:"bps"`

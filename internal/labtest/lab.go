@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Lab is a lab of fakes in one process, with agents connected by pipes and agentless routers. Set the
-// exported fields before Up.
+// Lab is a lab of fakes in one process. It has agents, which are connected by pipes, and routers without an
+// agent. Set the exported fields before Up.
 type Lab struct {
 	Topology  record.Topology
 	Agentless []string // nodes without an agent
@@ -93,8 +93,8 @@ func (f *Lab) changed(node string) func(setting, value string) {
 	}
 }
 
-// State lists the settings that differ from their initial state. The list is empty if all were restored.
-// State may be called after the lab is closed.
+// State lists the settings that differ from their initial state. The list is empty if all settings were
+// restored. State may be called after the lab is closed.
 func (f *Lab) State() []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(f.states)) {

@@ -154,8 +154,8 @@ func Loads() map[string]record.Load {
 	}
 	for name, l := range loads {
 		if l.Protocol == "tcp" {
-			// Reason for the duration: on a busy machine, a lost packet is retransmitted after 0.2 s, the
-			// first one of a connection after 1 s (RFC 6298). Until then, nothing is sent.
+			// Leave time for retransmissions. On a busy machine, a lost packet is retransmitted after 0.2 s,
+			// or after 1 s if it is the first packet of a connection (RFC 6298). Until then, nothing is sent.
 			l.Duration = 1200 * time.Millisecond
 			loads[name] = l
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
-// Time limits a single step of a test in a real lab.
+// Time is the time limit for a single step of a test in a real lab.
 const Time = 20 * time.Second
 
 // Context returns a context that is cancelled at the end of the test, or after Time.
@@ -31,21 +31,21 @@ func Context(t testing.TB) context.Context {
 }
 
 // Up starts a real lab of namespaces and closes it at the end of the test. The test program must serve the
-// lab's roles, see registry.Serve.
+// lab's roles; see registry.Serve.
 func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	t.Helper()
 	l, _ := UpIn(t, t.TempDir(), topology, parts)
 	return l
 }
 
-// UpIn is like Up, with a runtime directory. It also returns the lab's id, for tests that attach to the
-// lab.
+// UpIn is like Up, but uses the given runtime directory. It also returns the lab's id, for tests that attach
+// to the lab.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
 	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-// UpLocal is like UpIn, for labs with the options o, such as queues, guests or a driver.
+// UpLocal is like UpIn, but the lab has the options in o, such as queues, guests or a driver.
 func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
@@ -99,8 +99,8 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// Able skips the test if the check a reports that a function does not work on this machine. It fails the
-// test if the check is inconclusive.
+// Able skips the test if a, the answer of a check, says that a function does not work on this machine. It
+// fails the test if the check was inconclusive.
 func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {
@@ -166,9 +166,9 @@ func Devices(t testing.TB, l *lab.Lab, node string) []string {
 	return out
 }
 
-// Reach sends packets of these sizes from the near to the far endpoint of a slot's path, and returns the
-// sizes that were echoed. beyond, if not 0, is a size that should be too large for the path. It is tried
-// only once.
+// Reach sends packets of the given sizes from the near to the far endpoint of a slot's path, and returns the
+// sizes that were echoed. If beyond is not 0, Reach also tries a packet of that size, but only once, because
+// it should be too large for the path.
 func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.Reached {
 	t.Helper()
 	const port = 20995
@@ -195,7 +195,8 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// WantReach fails the test unless packets of these sizes are echoed and a packet of size beyond is not.
+// WantReach fails the test unless packets of the given sizes are echoed and a packet of the size in beyond is
+// not.
 func WantReach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) {
 	t.Helper()
 	got := Reach(t, l, slot, ip, beyond, sizes...)
@@ -288,5 +289,5 @@ func GuestCache(t testing.TB) string {
 	return filepath.Join(dir, "chokepoint", "vm")
 }
 
-// GuestTime limits the time until a lab of guests has booted.
+// GuestTime is the time limit for a lab of guests to boot.
 const GuestTime = 90 * time.Second

@@ -16,7 +16,7 @@ import (
 type Sample struct {
 	ID      string
 	Started time.Time
-	Scale   float64 // factor for all rates
+	Scale   float64 // factor by which all rates are multiplied
 	status  string  // "" means that the run was interrupted
 	failed  bool    // one trial of the run failed
 	require []record.Requirement
@@ -104,9 +104,9 @@ func WriteSample(ctx context.Context, file, name string) error {
 	return s.write(ctx, file)
 }
 
-// WriteNights writes one run per night, starting on 1 March 2026. From night number changed on, all rates
-// are multiplied by factor, and the kernel is another version. One trial of the third night fails, and no
-// runs exist for the week that follows.
+// WriteNights writes one run per night, starting on 1 March 2026. All rates are multiplied by factor, and the
+// kernel has another version, starting with the night whose number is in changed. One trial of the third
+// night fails. There are no runs for the week after that night.
 func WriteNights(ctx context.Context, file string, nights, changed int, factor float64) error {
 	for i := range nights {
 		s := Sample{

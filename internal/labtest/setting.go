@@ -36,8 +36,8 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 	return held.State, nil
 }
 
-// surroundings returns the addresses that a port forward connects: inside has the addresses of the near
-// endpoint, outside those of the router on its WAN port. wan is that port.
+// surroundings returns the addresses that a port forward connects. inside lists the addresses of the near
+// endpoint, and outside lists those of the router's WAN port. wan is that port.
 func surroundings(l *lab.Lab, node string) (inside, outside []string, wan string) {
 	for ip := 4; ip <= 6; ip += 2 {
 		inside = append(inside, l.Address(0, 0, ip).String())

@@ -76,7 +76,7 @@ func Soak(windows int) record.Run {
 	return run
 }
 
-// Soaked returns the trials of a soak. All nodes have telemetry except the node unwatched.
+// Soaked returns the trials of a soak. unwatched is the only node without telemetry.
 func Soaked(run record.Run, windows int, unwatched string) iter.Seq[record.Trial] {
 	const second, length = int64(time.Second), SoakLength
 	s := Sample{ID: run.ID, Started: run.Started, Scale: 1}

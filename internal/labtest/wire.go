@@ -43,14 +43,14 @@ func NewWire(t record.Topology) *Wire {
 	return w
 }
 
-// Detour makes packets avoid a node, whose counters then stop growing.
+// Detour makes packets avoid a node, so that its counters stop growing.
 func (w *Wire) Detour(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.detour[node] = true
 }
 
-// PastTunnels makes packets bypass every tunnel, whose counters then stop growing.
+// PastTunnels makes packets bypass all tunnels, so that their counters stop growing.
 func (w *Wire) PastTunnels() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

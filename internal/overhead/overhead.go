@@ -6,7 +6,7 @@
 // explains the formulas; each function names its sources.
 package overhead
 
-// Header lengths in bytes.
+// These are header lengths in bytes.
 const (
 	IPv4Header    = 20 // RFC 791, no options
 	IPv6Header    = 40 // RFC 8200, no extension headers
@@ -26,7 +26,7 @@ const (
 // IP is an IP version: 4 or 6.
 type IP int
 
-// IP versions.
+// These are the IP versions.
 const (
 	V4 IP = 4
 	V6 IP = 6
@@ -62,8 +62,8 @@ func (l Link) mtu() int {
 	return l.MTU
 }
 
-// Wire returns the time that one IP packet occupies the wire, in byte times. The time includes Ethernet
-// header, tags, FCS, padding to the minimum frame, preamble and inter-frame gap.
+// Wire returns the time for which an IP packet occupies the wire, in byte times. It includes the Ethernet
+// header, tags, the FCS, padding to the minimum frame, the preamble and the inter-frame gap.
 func (l Link) Wire(l3 int) int {
 	n := Ethernet + VLANTag*l.VLANs + l3 + FCS
 	if l.PPPoE {
@@ -72,8 +72,8 @@ func (l Link) Wire(l3 int) int {
 	return max(n, MinFrame) + Preamble + Gap
 }
 
-// Frame returns the length that queueing disciplines such as tbf and htb count: skb->len. It includes the
-// 14 bytes of Ethernet header, but not FCS, preamble, gap or padding. It excludes VLAN tags, which Linux
+// Frame returns the length that queueing disciplines such as tbf and htb count: skb->len. It includes the 14
+// bytes of the Ethernet header, but not the FCS, preamble, gap or padding. It excludes VLAN tags, which Linux
 // keeps outside the packet until the driver inserts them (skb->vlan_tci).
 func (l Link) Frame(l3 int) int {
 	if l.PPPoE {

@@ -3,7 +3,7 @@ package overhead
 // Layer is the layer at which a rate is stated. It determines which bytes the rate counts.
 type Layer int
 
-// Layers of rates.
+// These are the layers at which rates are stated.
 const (
 	// LayerWire counts every byte time on the wire, including preamble and gap. Line rates are stated at this
 	// layer.
@@ -29,7 +29,7 @@ func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
 
-// BytesBy is like Bytes, but count returns the bytes of each outer IP packet.
+// BytesBy is like Bytes, but counts each outer IP packet with the function count.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		header := p.Tunnel.OuterIP.Headers(false) // headers of each TCP segment
@@ -66,8 +66,8 @@ func (p Path) count(l3 int, at Layer) int {
 	return p.Link.Wire(l3)
 }
 
-// MTU returns the length of the largest inner packet that the endpoints send: the MTU of the tunnel or,
-// without a tunnel, of the link.
+// MTU returns the length of the largest inner packet that the endpoints send. This is the MTU of the tunnel,
+// or of the link if there is no tunnel.
 func (p Path) MTU() int {
 	switch {
 	case p.Tunnel.Kind == Plain:
@@ -78,8 +78,8 @@ func (p Path) MTU() int {
 	return p.Tunnel.FitMTU(p.Link.mtu())
 }
 
-// PacketRate returns the number of inner IP packets of m bytes per second that a rate in bit/s, counted at
-// a layer, allows.
+// PacketRate returns how many inner IP packets of m bytes can be sent per second. rate is the available rate
+// in bit/s, counted at a layer.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

@@ -9,7 +9,7 @@ import (
 // Encapsulation is a method to encapsulate IP packets.
 type Encapsulation int
 
-// Encapsulations.
+// These are the methods of encapsulation.
 const (
 	Plain      Encapsulation = iota // no tunnel
 	WireGuard                       // whitepaper §5.4.6
@@ -26,9 +26,9 @@ const (
 // OpenVPN, the HMAC).
 type Suite struct{ IV, Block, ICV int }
 
-// Suites in use. In ESP, GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634) have the same
-// format on the wire. ESP with CBC follows RFC 3602, with the integrity check of RFC 2404 or RFC 4868.
-// OpenVPN does not truncate the HMAC.
+// These are the suites in use. In ESP, GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634) have
+// the same format on the wire. ESP with CBC follows RFC 3602, with the integrity check of RFC 2404 or RFC
+// 4868. OpenVPN does not truncate the HMAC.
 var (
 	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
 	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
@@ -39,11 +39,11 @@ var (
 	OpenVPNCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 32}
 )
 
-// Lengths of the headers and trailers, in bytes.
+// These are the lengths of headers and trailers, in bytes.
 const (
 	wireGuardHeader = 16 // type and reserved bytes 4, receiver 4, counter 8
 	wireGuardTag    = 16 // Poly1305
-	wireGuardPad    = 16 // drivers/net/wireguard/messages.h MESSAGE_PADDING_MULTIPLE
+	wireGuardPad    = 16 // MESSAGE_PADDING_MULTIPLE in drivers/net/wireguard/messages.h
 	espHeader       = 8  // SPI and sequence number
 	espTrailer      = 2  // pad length and next header
 	openVPNOpcode   = 4  // opcode and 24-bit peer id (drivers/net/ovpn/proto.h)
@@ -138,12 +138,12 @@ func (t Tunnel) Outer(m int) int {
 	return sum(before) + m + sum(after)
 }
 
-// Fragments returns the L3 lengths of the packets on the underlay for an inner packet of m bytes: the
-// length of the outer packet or of its IP fragments, provided that the sender may fragment. For example,
-// OpenVPN with tun-mtu 1500 and mssfix 0 sends packets of 1500 and 72 bytes over IPv4; with tun-mtu 6000,
-// it sends four packets of 1500 bytes and one of 132. If another tunnel carries the packets, they are
-// first fragmented to the MTU of that tunnel. Fragments returns nil for tunnels over TCP, which adapts the
-// length of its segments.
+// Fragments returns the L3 lengths of the packets on the underlay for an inner packet of m bytes: the length
+// of the outer packet or of its IP fragments, provided that the sender may fragment. For example, OpenVPN
+// with tun-mtu 1500 and mssfix 0 sends packets of 1500 and 72 bytes over IPv4; with tun-mtu 6000, it sends
+// four packets of 1500 bytes and one of 132. If another tunnel carries the packets, they are first fragmented
+// to the MTU of that tunnel. Fragments returns nil for a tunnel over TCP, because TCP adapts the length of
+// its segments.
 func (t Tunnel) Fragments(m, underlay int) []int {
 	switch {
 	case t.Kind == OpenVPNTCP:
@@ -256,8 +256,8 @@ func Named(kind string) (Tunnel, bool) {
 }
 
 // Stacked returns the encapsulation for several tunnel names joined by "+". Each tunnel is carried by the
-// next one, as in "wireguard+gre", and all have the same outer IP version. ok is false if a name is
-// unknown. It is also false if one of several tunnels is over TCP, because its segments cannot be
+// next one, as in "wireguard+gre", and all have the same outer IP version. ok is false if a name is unknown.
+// It is also false if one of several tunnels runs over TCP, because the segments of that tunnel cannot be
 // computed.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")

@@ -14,12 +14,12 @@ import (
 
 // Bed is the content of a bed file, which describes the work of one testbed.
 type Bed struct {
-	Name      string // of the testbed; "" for that of the machine
+	Name      string // name of the testbed; "" for the name of the machine
 	Lab       string // local, vm, vm:ARCH or a lab file
 	Store     string // where the runs are shown; "" for the store in use
 	Database  string // URL of the PostgreSQL database of the jobs; "" for a file of the testbed
-	Firmware  string // version that schedules and requests measure; "" for the one that is installed
-	Good      string // version that triggers compare new ones with; "" for none
+	Firmware  string // version that schedules and requests measure; "" for the installed version
+	Good      string // version with which triggers compare new versions; "" for none
 	Canary    string // version that is measured beside Firmware and never changes; "" for none
 	Plans     []BedPlan
 	Schedules []BedSchedule
@@ -35,13 +35,13 @@ type BedPlan struct{ Name, Plan string }
 type BedSchedule struct {
 	Name, Cron string
 	Plans      []string
-	Grace      time.Duration // from a time of the expression until its job has to have ended
+	Grace      time.Duration // time within which a job must end, counted from its scheduled time
 }
 
 // BedTrigger starts a job for each new version. One of Directory, URL, Git and Command is set.
 type BedTrigger struct {
 	Name         string
-	Directory    string // of images
+	Directory    string // directory of images
 	Match        string // pattern of the images' names
 	URL          string
 	Git, Ref     string // repository, and the ref in it
@@ -70,7 +70,7 @@ type BedAlarm struct {
 	Webhook string   // URL to which the alarm is posted as JSON
 }
 
-// Limits of a bed file.
+// These are the limits and defaults of a bed file.
 const (
 	maxBedText  = 1000
 	maxBedItems = 50
@@ -81,9 +81,9 @@ const (
 	maxGrace    = 14 * 24 * time.Hour
 )
 
-// ReadBed reads a bed file. file is its name for messages. whole checks the content and returns the wrong
-// key, such as schedules.nightly.cron. The error is an *Error, or several joined ones if there are several
-// mistakes.
+// ReadBed reads a bed file. file is the name of the file for messages. whole checks the content. If it
+// returns an error, key is the key that is wrong, such as schedules.nightly.cron. The error of ReadBed is an
+// *Error, or several joined *Errors if there are several mistakes.
 func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) (b Bed, err error) {
 	r := &reader{
 		file:   file,
@@ -155,7 +155,7 @@ func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) 
 		return b, nil
 	}
 
-	at := root // the place of the key, or of the nearest one that contains it
+	at := root // place of the key, or of the nearest key that contains it
 	for rest := key; rest != ""; rest = rest[:max(0, strings.LastIndexByte(rest, '.'))] {
 		if n := x.places[rest]; n != nil {
 			at = n
@@ -169,7 +169,7 @@ func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) 
 // bedReader notes the place of each key.
 type bedReader struct {
 	*reader
-	places map[string]*yaml.Node // key with those that contain it, such as alarm.webhook → node
+	places map[string]*yaml.Node // maps a full key, such as alarm.webhook, to its node
 }
 
 func (x *bedReader) object(prefix string, n *yaml.Node, what string, fields []field) error {

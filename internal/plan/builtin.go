@@ -20,7 +20,7 @@ const PathPlan = "path"
 const BuiltInSource = "built-in"
 
 // Strict returns the --set options that give a built-in plan the durations of the standard that it follows.
-// ok is false if it follows none.
+// ok is false if the plan follows no standard.
 func Strict(name string) (sets []string, ok bool) {
 	if name != "rfc2544" {
 		return nil, false

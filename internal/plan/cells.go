@@ -12,7 +12,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// expansion collects the cells of a plan without duplicates, in the order listed.
+// expansion collects the cells of a plan, without duplicates, in the order in which the plan lists them.
 type expansion struct {
 	method  record.Method
 	base    []factor.Declaration
@@ -20,11 +20,11 @@ type expansion struct {
 	seen    map[string]bool
 	cells   []factor.Cell
 	skipped []record.Skipped
-	reasons []string // why factors were dropped, in order of appearance
+	reasons []string // reasons why factors were dropped, in order of appearance
 	dropped map[string]int
 
 	exclude  []combination
-	excluded []bool // exclude entries that matched
+	excluded []bool // whether each exclude entry matched
 }
 
 func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
@@ -106,8 +106,8 @@ func (p *Plan) combinations() []factor.Cell {
 	return all
 }
 
-// checkUse notes an error for parts of a plan without effect: a place that no topology has, an exclude that
-// matches nothing, a baseline that is not a cell.
+// checkUse notes an error for each part of a plan that has no effect: a place that no topology has, an
+// exclude that matches nothing, or a baseline that is not a cell.
 func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	var topologies []string
 	all := p.combinations()
@@ -163,8 +163,8 @@ func holds(c, levels factor.Cell) bool {
 	return true
 }
 
-// baseline returns the cell in which the fewest factors differ from their own baseline, the first if there is
-// a tie.
+// baseline returns the cell in which the fewest factors differ from their own baseline. If there is a tie, it
+// returns the first such cell.
 func (e *expansion) baseline() factor.Cell {
 	fewest := len(e.cells[0]) + 1
 	best := e.cells[0]
@@ -225,7 +225,7 @@ func AddLevels(all []record.FactorLevels, name string, levels ...string) []recor
 	return all
 }
 
-// add completes a combination and adds it to the cells or the skipped ones, unless it is a duplicate.
+// add completes a combination, and adds it to the cells or to the skipped cells unless it is a duplicate.
 func (e *expansion) add(given factor.Cell) {
 	cell := e.complete(given)
 	key := cell.Key()
@@ -255,8 +255,8 @@ func (e *expansion) add(given factor.Cell) {
 }
 
 // complete fills in defaults and drops factors that have no meaning in the cell. Fixed defaults come first,
-// because the meaning of a factor may depend on another one's default. Computed defaults come last, in the
-// order of the vocabulary.
+// because the meaning of a factor may depend on the default of another factor. Computed defaults come last,
+// in the order of the vocabulary.
 func (e *expansion) complete(given factor.Cell) factor.Cell {
 	cell := given.Clone()
 	for _, f := range e.base {
@@ -352,8 +352,8 @@ func (e *expansion) of(cell factor.Cell) []factor.Declaration {
 	return out
 }
 
-// hard lists the hard factors, outermost first: base factors in the order of the vocabulary, then the
-// others as written.
+// hard lists the hard factors, outermost first: base factors in the order of the vocabulary, then the others
+// in the order in which they are written.
 func (e *expansion) hard(written []record.FactorLevels) []string {
 	var names []string
 	for _, f := range e.base {

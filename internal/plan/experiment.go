@@ -64,7 +64,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	return err
 }
 
-// step reads which share of the resource remains in a step.
+// step reads a step of an experiment, which is the share of the resource that remains.
 func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 	text, err := r.scalar(n, "a step")
 	if err != nil {
@@ -80,7 +80,8 @@ func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 		"%q is not a share from 1 %% to 1000000 %% other than 100 %%", text)
 }
 
-// checkSteps returns an error if a step of an experiment, or its untouched cell, is not in the plan.
+// checkSteps notes an error if a step of an experiment, or the untouched cell of the experiment, is not in
+// the plan.
 func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 	e := p.Design.Experiment
 	if e == nil {
@@ -113,7 +114,7 @@ type Patched struct {
 	Name, Description string
 	Design            record.Design // design of the stored run; its method is kept
 	Cells             []factor.Cell // untouched cells of the stored run
-	Patches           []factor.Cell // changes: factor → level; "" removes the factor
+	Patches           []factor.Cell // changes, which map a factor to its level; "" removes the factor
 	// Copies is the number of untouched copies of each cell in a block, at most 4. Blocks is the number of
 	// blocks.
 	Copies, Blocks int

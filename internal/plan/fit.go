@@ -14,14 +14,14 @@ import (
 // VerifyLength is the duration of the load in a verification row.
 const VerifyLength = 500 * time.Millisecond
 
-// Estimate returns the duration of all rows, with overhead for the set-up, drain and collection of each.
-// With adaptive stopping, it is the maximum.
+// Estimate returns the duration of all rows, with overhead for the set-up, drain and collection of each row.
+// With adaptive stopping, it returns the maximum duration.
 func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 	parts := p.parts()
 	return p.estimate(parts[len(parts)-1], p.Design.Method.Runs, overhead)
 }
 
-// part is the size of the first cells of a plan.
+// part holds the size of the first cells of a plan.
 type part struct{ cells, searches, paths int }
 
 // parts returns the size of the first n cells, for each n.

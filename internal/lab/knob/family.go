@@ -15,8 +15,8 @@ import (
 )
 
 // Place identifies where a setting applies, as seen from the namespaces or the machine of the calling
-// process. Port is a device name, or "" for a setting of the node. Ports lists the devices under test of the
-// node; it is used for settings that apply to all of them.
+// process. Port is a device name, or "" for a setting of the node. Ports lists the node's devices under test,
+// for settings that apply to all of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
@@ -59,23 +59,22 @@ type Language interface {
 // A Knob is a setting that can be varied.
 type Knob interface {
 	Language
-	// Read returns the current state of everything that want would change. Applying this state restores the
-	// place.
+	// Read returns the current state of everything that applying want would change. Applying the returned
+	// state restores the place.
 	Read(ctx context.Context, p Place, want State) (State, error)
 	Apply(ctx context.Context, p Place, s State) error
-	// Check reports whether the state can be set at the place. It cannot be if, for example, the kernel does
-	// not support it.
+	// Check reports whether the state can be set at the place. For example, the kernel may not support it.
 	Check(ctx context.Context, p Place, s State) check.Answer
 }
 
-// declared implements the methods of Language that concern the factor.
+// declared implements the methods of Language that describe the factor.
 type declared struct{ about factor.Declaration }
 
 func (d *declared) Name() string               { return d.about.Name }
 func (d *declared) Factor() factor.Declaration { return d.about }
 
-// ofRouter returns the declaration of a factor that applies to the device under test and can have a place in
-// a plan.
+// ofRouter returns d as the declaration of a factor that applies to the device under test. A plan can give
+// the factor a place.
 func ofRouter(d factor.Declaration) declared {
 	d.Placed |= factor.Placed
 	if d.Needs == nil {
@@ -84,12 +83,13 @@ func ofRouter(d factor.Declaration) declared {
 	return declared{d}
 }
 
-// without describes how to compare a level with a baseline.
+// without returns a factor.Without for the level at which a factor is absent. A comparison with this level is
+// described as "of the same" followed by words.
 func without(level, words string) *factor.Without {
 	return &factor.Without{Level: level, Words: "of the same " + words}
 }
 
-// Factors returns the factors of knobs. The knobs parse the levels of the factors.
+// Factors returns the factors of knobs. Each knob parses the levels of its factor.
 func Factors(knobs []Knob) []factor.Declaration {
 	var out []factor.Declaration
 	for _, k := range knobs {
@@ -127,9 +127,9 @@ type Limited interface {
 type OnTunnels interface{ OnTunnels() bool }
 
 // kernelKnob reads and sets values of type T in a kernel. If perPort is false, a value belongs to the node.
-// Otherwise, it belongs to Place.Port or, if that is empty, to all of Place.Ports or to the port that pick
-// returns. If the values of ports differ, the state is a list such as "eth0: 1500; eth1: 9000". The functions
-// handle one device, which is Place.Port.
+// Otherwise, it belongs to Place.Port. If Place.Port is empty, the value belongs to the port that pick
+// returns or, if pick is nil, to all of Place.Ports. If the values of ports differ, the state is a list such
+// as "eth0: 1500; eth1: 9000". Each function handles a single device, Place.Port.
 type kernelKnob[T any] struct {
 	declared
 	spelling[T]
@@ -138,7 +138,7 @@ type kernelKnob[T any] struct {
 	readFor func(p Place, want T) (T, error) // if nil, read is used
 	apply   func(p Place, v T) error
 	check   func(p Place, v T) check.Answer // if nil, every value is possible
-	trying  bool                            // Check writes the current value back in order to test a write
+	trying  bool                            // whether Check tests a write by writing the current value back
 	always  State                           // state that is possible everywhere; "" means none
 	pick    func(p Place) string            // returns the port if the place names none
 	tunnels bool                            // result of OnTunnels
@@ -256,7 +256,7 @@ func numbers(least, most int) spelling[int] {
 	}
 }
 
-// words returns the spelling of states that are listed.
+// words returns the spelling of the states in list.
 func words(list ...string) spelling[State] {
 	last := len(list) - 1
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])

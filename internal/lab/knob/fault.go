@@ -16,11 +16,11 @@ import (
 // noFault is the level of the factor fault in a cell without faults.
 const noFault = "none"
 
-// asFound is the prefix of a state that restores the settings to their values before a fault. These values
-// follow as JSON.
+// asFound is the prefix of a state that restores the settings that a fault has changed. The values before the
+// fault follow the prefix as JSON.
 const asFound = "found "
 
-// FaultPlant injects faults from a table. Several faults are joined by "+", such as "loss=1%+cpu_hog=2". A
+// FaultPlant injects faults from a table. Several faults are joined by "+", as in "loss=1%+cpu_hog=2". A
 // fault consists of settings of other knobs, processes that run beside the agent of the node, or limits of
 // the load generator.
 func FaultPlant() Knob {
@@ -109,8 +109,8 @@ func spellFaults(list []planted) State {
 	return State(strings.Join(parts, "+"))
 }
 
-// nodeFaults removes from a level the faults that are not implemented on a node, which are limits of the load
-// generator and of the tunnel.
+// nodeFaults removes from a level the faults that are not implemented on a node. Those are the limits of the
+// load generator and of the tunnel.
 func nodeFaults(level string) string {
 	list, err := parseFaults(level)
 	if err != nil {
@@ -213,7 +213,8 @@ func joined(knob string, a, b State) (State, error) {
 	return "", fmt.Errorf("two faults want %s to be %s and %s", knob, a, b)
 }
 
-// faultPart returns a knob that faults use.
+// faultPart returns the knob with the given name, for use by faults. The knob of the faults themselves is not
+// allowed.
 func faultPart(name string) (Knob, error) {
 	for _, k := range append(All(), silence()) {
 		_, itself := k.(*faultKnob)
@@ -231,7 +232,7 @@ type placed struct {
 	at   Place
 }
 
-// inPlace returns the settings of a state at a place. It repeats a setting of ports for each port.
+// inPlace returns the settings of a state at a place. A setting of ports appears once for each port.
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
@@ -284,8 +285,8 @@ func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	return ports, nil
 }
 
-// Read returns the current state of everything that want would change, in the order in which the changes must
-// be undone.
+// Read returns the current state of everything that applying want would change, in the order in which the
+// changes must be undone.
 func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {
@@ -375,8 +376,8 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	return err
 }
 
-// Companion describes a process that runs beside the agent of a node as long as a setting is in effect. It
-// consists of a verb and a request. The process replies once it has started.
+// Companion describes a process that runs beside the agent of a node as long as a setting is in effect. Verb
+// starts the process, and Task is its request. The process replies once it has started.
 type Companion struct {
 	Verb string
 	Task any

@@ -49,7 +49,7 @@ const (
 	calmLooks = 5
 )
 
-// tighten lowers the quota in steps as soon as the guests are busy. It starts again when they are idle, so
+// tighten lowers the quota in steps as soon as the guests are busy. It starts over when they are idle, so
 // that every trial includes all steps.
 func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota

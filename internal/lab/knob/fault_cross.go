@@ -60,7 +60,7 @@ func cross(ctx context.Context, s host.Session, q crossing) error {
 	begun := time.Now()
 	sent := 0.0
 	for host.Pause(ctx, crossEvery) == nil {
-		// Count packets that a full queue rejects as sent, because they are lost as on any path.
+		// Count packets that a full queue rejects, too: they were sent, and got lost as on any path.
 		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
 			_, _ = c.WriteToUDPAddrPort(payload, to)
 			sent += crossSize

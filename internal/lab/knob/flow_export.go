@@ -18,8 +18,9 @@ import (
 )
 
 // FlowExport monitors the flows on a port and exports them, as routers do. "softflowd" starts the program of
-// that name, and "off" stops it. It counts all packets of the place's port or, if there is none, of the port
-// towards the far side. It exports NetFlow 9 to the discard port of the far node, where no program listens.
+// that name, and "off" stops it. The program counts all packets of the place's port or, if there is none, of
+// the port towards the far side. It exports NetFlow 9 to the discard port of the far node, where no program
+// listens.
 func FlowExport() Knob {
 	return flowExport{&kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
@@ -50,10 +51,10 @@ func FlowExport() Knob {
 
 const (
 	softflowd   = "softflowd"
-	exportDir   = "chokepoint-flow-"          // name prefix of the directory that contains its socket
-	exportJail  = "/var/run/softflowd/chroot" // directory to which Debian's build changes its root
+	exportDir   = "chokepoint-flow-"          // name prefix of the directory that contains softflowd's socket
+	exportJail  = "/var/run/softflowd/chroot" // directory to which Debian's softflowd changes its root
 	discardPort = "9"                         // discard port (RFC 863)
-	exportTime  = 10 * time.Second            // time limit for starting or stopping it
+	exportTime  = 10 * time.Second            // time limit for starting or stopping softflowd
 	exportPause = 20 * time.Millisecond       // interval between checks within exportTime
 )
 

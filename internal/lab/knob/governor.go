@@ -10,9 +10,9 @@ import (
 )
 
 // Governor sets the frequency governor of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
-// "performance", "schedutil" or another governor that the kernel supports. If the frequency domains differ,
-// the state is "each" followed by their governors in numerical order of the domains, as in "each schedutil
-// performance".
+// "performance", "schedutil" or another governor that the kernel supports. If the frequency domains have
+// different governors, the state is "each" followed by the governors in numerical order of the domains, as in
+// "each schedutil performance".
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
 	return &kernelKnob[[]string]{

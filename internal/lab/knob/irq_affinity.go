@@ -9,8 +9,8 @@ import (
 )
 
 // IRQAffinity selects the CPUs that may serve the interrupts of a device, such as "0" or "0-1". If the
-// interrupts differ, the state is "each" followed by the CPUs of each interrupt in numerical order of the
-// interrupts, as in "each 0 0-1". The ports of guests have interrupts; virtual links have none.
+// interrupts have different CPUs, the state is "each" followed by the CPUs of each interrupt in numerical
+// order of the interrupts, as in "each 0 0-1". The ports of guests have interrupts; virtual links have none.
 func IRQAffinity() Knob {
 	return cpuSets(factor.Declaration{
 		Name:    "irq_affinity",

@@ -99,8 +99,8 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures returns the features that a state requires of a device. has contains the features of the
-// device, and fixed those that cannot be changed.
+// OffloadFeatures returns the features that a state requires of a device. The map has contains the features
+// of the device, and the map fixed contains the features that cannot be changed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
@@ -124,7 +124,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
-// features returns the features of a device, and those that cannot be changed.
+// features returns the features of a device, and which of them cannot be changed.
 func features(dev string) (has, fixed map[string]bool, err error) {
 	if has, err = kernel.Features(dev); err == nil {
 		fixed, err = kernel.FixedFeatures(dev)

@@ -6,8 +6,8 @@ import (
 )
 
 // Policer drops packets above a rate such as "50M" that arrive at the place's port or, if there is none, at
-// the first port of the router other than its WAN port. "off" removes the policer. It is a police action in a
-// filter that matches all packets on the ingress of the device, so no packets are queued.
+// the first port of the router other than its WAN port. "off" removes the policer. The policer is a police
+// action of a filter that matches all packets on the ingress of the device. It queues no packets.
 func Policer() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,

@@ -82,7 +82,7 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 	return OfAll(each), nil
 }
 
-// readOf returns the value of a device or the node that want would replace.
+// readOf returns the current value of a device or of the node, as far as applying want would replace it.
 func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
 		return k.read(p)
@@ -158,7 +158,7 @@ func (k *kernelKnob[T]) Check(_ context.Context, p Place, s State) check.Answer 
 	return check.OK()
 }
 
-// checkOf is Check for one device or the node.
+// checkOf does the work of Check for one device or for the node.
 func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 	if k.perPort {
 		now, err := k.readOf(p, s)
@@ -237,7 +237,7 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// Each returns the state of each device. It calls devices if s applies to all devices.
+// Each returns the state of each device. If s applies to all devices, Each calls devices to list them.
 func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 	each := parts(s)
 	all, ok := each[""]

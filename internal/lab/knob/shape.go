@@ -38,8 +38,8 @@ func Shape() Knob {
 	return k
 }
 
-// shape holds the rate of a shaper in bit/s. If the rate is 0, there is no shaper, and instead holds the
-// queue of the port. If the kind of that queue is empty, any queue is meant.
+// shape holds the rate of a shaper in bit/s. A rate of 0 means that there is no shaper. In that case, the
+// field instead holds the queue of the port, and a queue without a kind stands for any queue.
 type shape struct {
 	rate    uint64
 	instead qdisc.Queue

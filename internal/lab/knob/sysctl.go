@@ -49,9 +49,9 @@ func (*sysctl) Parse(text string) (State, error) {
 
 func (*sysctl) Same(want, got State) bool { return want == got }
 
-// Allowed returns an error if a setting may not be changed at a place. It protects machines that do not
-// belong to the lab, because plans may come from other people but run as root: it allows no change on the
-// machine that hosts a lab, and on other nodes only what Place.Sysctls permits.
+// Allowed returns an error if a setting may not be changed at a place. No change is allowed on the machine
+// that hosts a lab, and other nodes allow only what Place.Sysctls permits. This protects machines that do not
+// belong to the lab, because plans may come from other people but run as root.
 func (*sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	if p.Lab != "" || p.Node == factor.Host {

@@ -28,8 +28,8 @@ type End struct {
 // NoEnd is the state if the device does not exist.
 const NoEnd State = "none"
 
-// TunnelEnd is a knob whose state is an End. It implements only Language. A lab uses it for tunnel ends that
-// are set up by a driver instead of an agent.
+// TunnelEnd returns a knob whose state is an End. The knob implements only Language. A lab uses it for tunnel
+// ends that are set up by a driver instead of an agent.
 func TunnelEnd() Knob {
 	return &kernelKnob[State]{
 		declared: declared{factor.Declaration{Name: "tunnel_end"}},

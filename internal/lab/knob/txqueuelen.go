@@ -5,8 +5,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// TxQueueLen sets the length of a device's transmit queue in packets. It is the default limit of queueing
-// disciplines on the device.
+// TxQueueLen sets the length of a device's transmit queue in packets. This length is the default limit of
+// queueing disciplines on the device.
 func TxQueueLen() Knob {
 	return ofPorts(ofRouter(factor.Declaration{
 		Name:    "txqueuelen",

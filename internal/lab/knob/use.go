@@ -31,7 +31,7 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is an error that means that the kernel does not support a state. The controller receives it as
+// impossible wraps an error to report that the kernel does not support a state. The controller receives it as
 // host.ErrUnsupported.
 type impossible struct{ error }
 

@@ -33,7 +33,7 @@ const (
 )
 
 // Access describes the access that a provider offers, or that a subscriber uses, on a port. The provider
-// assigns the other addresses of its network to subscribers, starting with the first.
+// assigns all addresses of its network except its own to subscribers, starting with the first.
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
@@ -41,8 +41,8 @@ type Access struct {
 	// that the device has.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// IPv6 is a block of IPv6 networks for DHCP and PPPoE. If invalid, only IPv4 is served. The first /56
-	// contains the networks of the links, which are advertised on them. Each subscriber is delegated another
-	// /56 (RFC 8415 §6.3).
+	// contains the networks of the links, and each network is advertised on its link. Each subscriber is
+	// delegated another /56 (RFC 8415 §6.3).
 	IPv6 netip.Prefix `json:"ipv6,omitzero"`
 	// User is the name with which a PPPoE subscriber must authenticate by PAP or CHAP. The password is sent
 	// in a separate message as a secret. If User is "", no authentication is required.
@@ -116,7 +116,7 @@ func SessionDevice(port string, n int) string {
 }
 
 // WAN sets how the first router obtains its WAN address from the next node, which emulates the provider. It
-// is set at both ends of that link, first at the provider's. The ends run as companions, which undo their
+// is set at both ends of that link, first at the provider's end. The ends run as companions, which undo their
 // changes when they exit, so there is nothing to read or restore. On all nodes, the knob drops learnt path
 // MTUs before and after the change.
 func WAN() Knob {

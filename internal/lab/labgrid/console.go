@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Limits of what is kept of a console: the number and the length of the last lines.
+// These limit what is kept of a console: the number of its last lines, and the length of each line.
 const (
 	consoleLines = 5
 	consoleBytes = 200
@@ -25,7 +25,7 @@ type Console struct {
 	last []string
 }
 
-// listener is the program with which labgrid-client listens to a console without writing to it.
+// listener is the program that labgrid-client runs to listen to a console without writing to it.
 const listener = "microcom"
 
 // Listen starts to listen to the place's serial console. It returns nil if the place has no serial port, or
@@ -50,7 +50,7 @@ func (c *Console) add(line string) {
 	line = strings.TrimSpace(check.Plain(line))
 	if line == "" || strings.HasPrefix(line, "connecting to ") || strings.HasPrefix(line, "connected to ") ||
 		strings.HasPrefix(line, "Escape character:") {
-		return // labgrid-client and microcom themselves
+		return // messages of labgrid-client and microcom themselves
 	}
 
 	c.mu.Lock()

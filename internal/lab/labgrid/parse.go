@@ -8,26 +8,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// none stands for the holder in labgrid's output if nobody has acquired a place.
+// none is the text that labgrid prints instead of a holder if nobody has acquired a place.
 const none = "None"
 
-// place is a place as labgrid-client prints it.
+// place holds the properties of a place that labgrid-client prints.
 type place struct {
 	name        string
 	tags        []string // KEY=VALUE
 	acquired    string   // HOST/USER; "" if nobody has acquired it
 	resources   []string // EXPORTER/GROUP/CLASS/NAME of the acquired resources
-	reservation string   // token
+	reservation string   // token of a reservation
 }
 
-// reservation is a reservation as labgrid-client prints it.
+// reservation holds the properties of a reservation that labgrid-client prints.
 type reservation struct{ token, owner, state, place string }
 
-// heading matches the first line of a place or a reservation.
+// heading matches the line that begins a place or a reservation.
 var heading = check.Pattern(`^(Place|Reservation) '(.*)':$`)
 
-// eachBlock calls f for each line below a heading: the heading's name, the last key that was not indented
-// further, and the line's own key and value. A line without a key has key "".
+// eachBlock calls f for each heading, and for each line below it. f receives the name in the heading, the key
+// of the line under which this line is indented, and the key and value of the line itself. Values that do not
+// exist are "".
 func eachBlock(out string, f func(name, above, key, value string)) {
 	name, above := "", ""
 	for line := range strings.Lines(out) {
@@ -46,7 +47,7 @@ func eachBlock(out string, f func(name, above, key, value string)) {
 
 		switch indent := len(line) - len(text); {
 		case name == "" || text == "" || indent == 0:
-			name = "" // resources follow, or a message
+			name = "" // resources or a message follow
 		case indent == 2 && ok:
 			above = key
 			f(name, "", key, value)
@@ -69,7 +70,7 @@ func parsePlaces(out string) (all []place) {
 		p := &all[len(all)-1]
 		switch {
 		case above == "acquired resources":
-			path, _, _ := strings.Cut(value, " -> ") // the name in the match
+			path, _, _ := strings.Cut(value, " -> ") // name in the match
 			p.resources = append(p.resources, path)
 		case above != "":
 		case key == "tags":
@@ -96,8 +97,8 @@ func parseTags(text string) (tags []string) {
 	return tags
 }
 
-// parseReservations parses the output of "labgrid-client reserve", "reservations" and, for a single
-// reservation without heading, "wait", which prints the same reservation again and again.
+// parseReservations parses the output of "labgrid-client reserve", "reservations" and "wait". The output of
+// "wait" repeats a single reservation, without a heading.
 func parseReservations(out string) (all []reservation) {
 	if strings.HasPrefix(out, "owner: ") {
 		out = strings.ReplaceAll("\n"+out, "\n", "\n  ")
@@ -150,7 +151,8 @@ func (p place) has(tags []string) bool {
 // versions matches the output of "labgrid-client version".
 var versions = check.Pattern(`^([0-9]{1,4})\.[0-9]+\S*$`)
 
-// parseVersion returns the last line of the output if it is a version, and its first number.
+// parseVersion returns the last line of the output, and the major version in that line. ok is false if the
+// line is not a version.
 func parseVersion(out string) (version string, major int, ok bool) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	m := versions().FindStringSubmatch(strings.TrimSpace(lines[len(lines)-1]))

@@ -1,9 +1,9 @@
 // Package labgrid reserves, acquires, powers and releases a place of a labgrid coordinator. It runs
-// labgrid-client, because power, flashing and consoles exist only there.
+// labgrid-client, because only that program implements power control, flashing and consoles.
 //
-// labgrid has no leases: a place stays acquired until somebody releases it. Each run therefore acquires under
-// a host name of its own, and records it in the journal before it reserves anything. Whatever that name
-// holds is the run's, and nobody else's, so releasing is safe at any time, and may be repeated.
+// labgrid has no leases: a place stays acquired until somebody releases it. Each run therefore uses its own
+// host name to acquire places, and records this name in the journal before it reserves anything. Everything
+// that this name holds belongs to the run. The run may therefore release it at any time, and more than once.
 package labgrid
 
 import (
@@ -28,21 +28,24 @@ const (
 	program = "labgrid-client"
 	// firstVersion is the first version whose coordinator speaks gRPC.
 	firstVersion = 25
-	// callTime bounds one call of the coordinator, which takes half a second, or some seconds over ssh.
+	// callTime is the time limit for a call to the coordinator. A call usually takes half a second, or some
+	// seconds over ssh.
 	callTime = time.Minute
-	// releaseTime bounds the repeated attempts of each step of Release, with releasePause between them.
+	// releaseTime is the time limit for the attempts at each step of Release, and releasePause is the time
+	// between attempts.
 	releaseTime  = 30 * time.Second
 	releasePause = 2 * time.Second
-	// powerTime bounds the power command before the release. labgrid waits for a dead power port forever.
+	// powerTime is the time limit for the power command before the release. It is needed because labgrid
+	// waits forever for a dead power port.
 	powerTime = 15 * time.Second
 )
 
 // Held is a place that this process has acquired. A nil *Held is valid and holds nothing.
 type Held struct {
 	client
-	Version string   // of labgrid-client
-	Tags    []string // of the place, KEY=VALUE
-	Classes []string // of its resources
+	Version string   // version of labgrid-client
+	Tags    []string // tags of the place, in the form KEY=VALUE
+	Classes []string // classes of the place's resources
 
 	journal  *journal.Journal
 	seq      int
@@ -55,13 +58,13 @@ type Held struct {
 type client struct {
 	host      host.Host
 	place     record.Place
-	holder    string // HOST/USER
+	holder    string // in the form HOST/USER
 	powerTime time.Duration
 }
 
 // Take reserves a place, acquires it, and cancels the reservation. id names the caller, such as a run, and is
-// part of the name that labgrid shows as the holder. tell receives messages: whom Take waits for, and later
-// why the board could not be switched off. Unless held is nil, the caller must call Release, also after an
+// part of the name that labgrid shows as the holder. tell receives messages: for whom Take waits, and later
+// why the board could not be switched off. If held is not nil, the caller must call Release, even after an
 // error.
 func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p record.Place,
 	tell func(text string)) (held *Held, err error) {
@@ -111,7 +114,7 @@ func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p rec
 	return held, nil
 }
 
-// Place returns the description of the place, with the name of the one that was acquired.
+// Place returns the description of the place, with the name of the place that was acquired.
 func (h *Held) Place() record.Place { return h.place }
 
 // Describe describes the place in one line.
@@ -120,8 +123,8 @@ func (h *Held) Describe() string {
 		h.coordinator(), program, h.Version, cmp.Or(strings.Join(h.Classes, ", "), "none"))
 }
 
-// Holder returns the name under which id acquires places, HOST/USER. labgrid's user stays the same, so that
-// the user can release such a place by hand.
+// Holder returns the name HOST/USER under which id acquires places. Only HOST depends on id. USER is the
+// user's usual name in labgrid, so that the user can release such a place by hand.
 func Holder(id string) string {
 	machine, _ := os.Hostname()
 	login := cmp.Or(os.Getenv("LG_USERNAME"), os.Getenv("LOGNAME"), os.Getenv("USER"))
@@ -183,7 +186,7 @@ func tooOld(why string) error {
 	return check.WithHint(err, "pipx install labgrid; Debian 12 has 0.4.1")
 }
 
-// coordinator returns the coordinator's address for messages.
+// coordinator returns the coordinator's address, for use in messages.
 func (c client) coordinator() string {
 	at := cmp.Or(c.place.Coordinator, "127.0.0.1:20408")
 	if c.place.Proxy != "" {
@@ -192,7 +195,8 @@ func (c client) coordinator() string {
 	return at
 }
 
-// lost lists parts of what labgrid-client prints if it cannot reach the coordinator, or loses it.
+// lost lists parts of the messages that labgrid-client prints if it cannot reach the coordinator or loses the
+// connection to it.
 var lost = []string{"ould not connect to coordinator", "coordinator is unavailable",
 	"coordinator became unavailable", "failed to connect to all addresses", "Socket closed",
 	"Connection reset"}
@@ -245,8 +249,8 @@ func (c client) identity() []string {
 	return []string{"LG_HOSTNAME=" + machine, "LG_USERNAME=" + login}
 }
 
-// Env returns the variables with which labgrid-client, started by other programs, finds the place and may use
-// it.
+// Env returns the variables that other programs must pass to labgrid-client, so that labgrid-client finds the
+// place and may use it.
 func (h *Held) Env() []string {
 	if h == nil {
 		return nil
@@ -265,8 +269,8 @@ func (h *Held) Env() []string {
 	return env
 }
 
-// Command returns a command line that runs labgrid-client for the place. If image is not "", LG_IMAGE
-// contains its path, which labgrid's environment file may use.
+// Command returns a command line that runs labgrid-client for the place. If image is not "", the variable
+// LG_IMAGE contains the path of the image, for use in labgrid's environment file.
 func (h *Held) Command(image string, words ...string) host.Command {
 	env := h.Env()
 	if image != "" {
@@ -277,14 +281,14 @@ func (h *Held) Command(image string, words ...string) host.Command {
 	return host.Command{Path: program, Args: append(args, words...), Env: env, Bound: true}
 }
 
-// Before returns the commands of labgrid-client that bring the board up, which may be none.
+// Before returns the labgrid-client commands that bring the board up. There may be none.
 func (h *Held) Before() (commands [][]string) {
 	if h.place.PowerBefore != "" {
 		commands = append(commands, []string{"power", h.place.PowerBefore})
 	}
 
 	if h.place.State != "" {
-		// Any command that uses a driver brings the board into the state first.
+		// Any command that uses a driver first brings the board into this state.
 		commands = append(commands, []string{"--state", h.place.State, "power", "get"})
 	}
 
@@ -310,7 +314,7 @@ func (c client) filters() []string {
 	return c.place.Tags
 }
 
-// wanted describes the place for messages.
+// wanted describes the requested place for messages.
 func (c client) wanted() string {
 	if c.place.Name != "" {
 		return "place " + c.place.Name
@@ -318,7 +322,7 @@ func (c client) wanted() string {
 	return "a place with " + strings.Join(c.place.Tags, " ")
 }
 
-// reserve reserves a place and waits until it is allocated, as long as the lab file allows.
+// reserve reserves a place, and waits until the place is allocated. The lab file limits the time to wait.
 func (h *Held) reserve(ctx context.Context) (name, token string, err error) {
 	all, err := h.places(ctx)
 	if err != nil {
@@ -408,11 +412,11 @@ func (c client) await(ctx context.Context, token string) (name string, err error
 	return all[len(all)-1].place, nil
 }
 
-// Release carries out the power command, releases the place and cancels the reservation, and records that in
-// the journal. If labgrid fails, Release tries each step again for half a minute. If it still fails, or if
-// other changes of the journal are not undone, such as settings on the machines of the place, Release leaves
-// the entry in the journal for a later restore. gone reports that the place was not acquired any more:
-// somebody released it, or the coordinator was restarted. Further calls do nothing.
+// Release runs the power command, releases the place, cancels the reservation, and records in the journal
+// that it has done so. If labgrid fails, Release retries each step for half a minute. Release leaves the
+// entry in the journal, for a later restore, if a step still fails, or if other changes in the journal are
+// not undone, such as settings on the machines of the place. gone reports whether the place was no longer
+// acquired, because somebody released it or the coordinator was restarted. Further calls do nothing.
 func (h *Held) Release(ctx context.Context) (gone bool, err error) {
 	if h == nil || h.released {
 		return false, nil
@@ -459,7 +463,8 @@ func patiently(ctx context.Context, do func(ctx context.Context) error) error {
 	}
 }
 
-// Restore releases what the holder of a journal entry has acquired or reserved. It returns what it has done.
+// Restore releases what the holder of a journal entry has acquired or reserved. It returns a description of
+// what it has done.
 func Restore(ctx context.Context, h host.Host, e journal.Entry) (text string, err error) {
 	c := client{h, *e.Labgrid, e.Holder, powerTime}
 	if _, err = c.check(ctx); err != nil {
@@ -499,7 +504,7 @@ func (c client) acquiredPlaces(ctx context.Context) (names []string, err error) 
 
 // release releases places, and cancels the reservations of the holder. It returns the names of the places
 // that it has released, and the number of reservations that it has cancelled. labgrid ignores the release of
-// a place that the holder does not have any more.
+// a place that the holder no longer has.
 func (c client) release(ctx context.Context, places []string) (names []string, cancelled int, err error) {
 	for _, name := range places {
 		if _, failed := c.call(ctx, "-p", name, "release-from", c.holder); failed != nil {
@@ -528,9 +533,9 @@ func (c client) release(ctx context.Context, places []string) (names []string, c
 	return names, cancelled, err
 }
 
-// powerAfter carries out the power command before the release, if there is one. It tries once for each place,
-// because a board that cannot be switched off does not keep its place from being released. warn receives
-// the reason.
+// powerAfter runs the power command before the release, if there is one. It tries only once for each place,
+// because a place can be released even if its board cannot be switched off. In that case, warn receives the
+// reason.
 func (c client) powerAfter(ctx context.Context, places []string, warn func(string)) {
 	if c.place.PowerAfter == "" {
 		return

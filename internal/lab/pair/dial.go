@@ -49,7 +49,7 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 // controller, or has not yet noticed that a connection is lost.
 var ErrBusy = errors.New("the peer is busy")
 
-// refusal is the error if a peer rejects a controller.
+// refusal is the error that Dial returns if a peer rejects a controller.
 type refusal struct {
 	address string
 	answer

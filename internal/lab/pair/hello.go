@@ -158,7 +158,7 @@ const unread = 30 * time.Second // time limit for a write, which blocks if the o
 // watched enables TCP keep-alives, with which the kernel detects that the other machine is gone.
 func watched(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		// Ignore errors, because Silence also detects this, only later.
+		// Ignore errors, because each end also notices a dead machine after Silence.
 		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,
 			Idle:     10 * time.Second,

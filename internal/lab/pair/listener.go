@@ -318,7 +318,7 @@ func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
 	return visit(c, raw, d.Code)
 }
 
-// impatient returns an error with a readable text if the client is not a controller.
+// impatient returns an error with a readable message if the client is not a controller.
 func impatient(err error, limit time.Duration) error {
 	var alert tls.RecordHeaderError
 	switch {

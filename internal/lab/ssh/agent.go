@@ -91,8 +91,8 @@ func (c *Connection) StartAgent(ctx context.Context, program string, role ...str
 	return a, nil
 }
 
-// place is a directory that was created for a program to be started. A shell on the machine removes the
-// directory when the shell's standard input ends, for whatever reason.
+// place is a directory that was created for starting a program. A shell on the machine removes the directory
+// when the shell's standard input ends, for whatever reason.
 type place struct {
 	dir    string
 	number int // index in places
@@ -104,8 +104,8 @@ func (p place) file() string { return p.dir + "/agent" }
 // leave makes the shell remove the directory.
 func (p place) leave() { _ = p.shell.Close() } // error ignored: the connection is lost
 
-// findPlace creates a directory from which programs can be run, in the first suitable element of places. It
-// skips the first skipped elements.
+// findPlace creates a directory from which programs can be run, in the first suitable element of places.
+// skipped is the number of elements at the start of places to ignore.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err

@@ -10,11 +10,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// begins marks the start of a command's output. It is needed if the login shell prints text first, for
-// example because its .bashrc does not check whether the shell is interactive.
+// begins is a marker line that precedes a command's output. It is needed if the login shell prints text
+// first, for example because its .bashrc does not check whether the shell is interactive.
 const begins = "chokepoint-begins"
 
-// marked returns a command line that prints begins before the output of line, if that is necessary.
+// marked returns a command line that runs line. If necessary, the command line first prints the marker line
+// (begins).
 func (c *Connection) marked(line string) string {
 	if !c.prints {
 		return line
@@ -22,7 +23,7 @@ func (c *Connection) marked(line string) string {
 	return "echo; echo " + begins + "; " + line
 }
 
-// own returns a reader for the output of a command that skips the text printed by the login shell.
+// own returns a reader for the output of a command. The reader skips the text printed by the login shell.
 func (c *Connection) own(r io.Reader) io.Reader {
 	if !c.prints {
 		return r
@@ -30,8 +31,8 @@ func (c *Connection) own(r io.Reader) io.Reader {
 	return &afterBegin{from: bufio.NewReader(r)}
 }
 
-// afterBegin is a reader that skips everything up to the line begins. It fails if more than maxHello bytes
-// precede that line.
+// afterBegin is a reader that skips everything up to and including the marker line (begins). It fails if more
+// than maxHello bytes precede that line.
 type afterBegin struct {
 	from    *bufio.Reader
 	begun   bool

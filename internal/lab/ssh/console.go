@@ -99,7 +99,8 @@ func parseResource(text string) (f Facts) {
 }
 
 // Commands returns the machine as a host that runs commands on its RouterOS console, each in a separate
-// session. Path of a command is the line to execute, and Args must be empty. The host does not support files.
+// session. The Path of a command is the line to execute, and its Args must be empty. The host does not
+// support files.
 func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
 
 type consoled struct{ machine }

@@ -82,8 +82,8 @@ func hear(out, in *os.File, flood func()) *heard {
 	return h
 }
 
-// take reads the bytes that are in the pipe. It reports whether they exceed the allowance and earlier bytes
-// did not.
+// take reads the bytes that are in the pipe. It reports whether these bytes are the first to exceed the
+// allowance.
 func (h *heard) take(fd int) (flood bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

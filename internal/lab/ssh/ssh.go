@@ -361,8 +361,8 @@ const (
 	notKnown   = " and you have requested strict checking"
 )
 
-// keptAs returns the word that precedes the text then in ssh's log. This word is the name of a host key. If
-// the log does not contain then, keptAs returns "".
+// keptAs returns the name of a host key in ssh's log. The name is the word that precedes the given text. If
+// the log does not contain the text, keptAs returns "".
 func keptAs(said, then string) string {
 	end := max(strings.Index(said, then), 0)
 	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
@@ -387,8 +387,8 @@ const (
 	aliveTries = 3
 )
 
-// start runs ssh with the option how and a command for the machine. The ssh process is killed if this program
-// exits.
+// start runs ssh with a command for the machine and an additional option (how). The ssh process is killed if
+// this program exits.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	if err := c.flood(); err != nil {
 		return nil, err
@@ -447,8 +447,8 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way returns the options, including the given configuration, and the destination that a user would also pass
-// to ssh.
+// way returns the arguments that a user would also pass to ssh: options, including the given configuration,
+// and the destination.
 func (c *Connection) way(config string) (words []string) {
 	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
@@ -469,7 +469,7 @@ func (c *Connection) Open(command string) (*session, error) {
 	return &session{child, c, c.own(child)}, nil
 }
 
-// do runs a command on the machine with in as its standard input, and returns its output.
+// do runs a command on the machine, and returns its output. The command reads its standard input from in.
 func (c *Connection) do(ctx context.Context, within time.Duration, command string, in io.Reader) (string,
 	error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer of %s within %s",

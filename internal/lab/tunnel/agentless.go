@@ -25,8 +25,8 @@ type Router struct {
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Agentless returns an agent in this process that uses by to serve an end of a tunnel. The agent supports
-// only the verb for kernel WireGuard.
+// Agentless returns an agent in this process that serves an end of a tunnel by calling the given Router. The
+// agent supports only the verb for kernel WireGuard.
 func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request

@@ -12,9 +12,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// ESP is IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128. It runs in the kernel and is route-based, with
-// an XFRM interface. There is no key exchange: the keys for both directions are derived from a secret that is
-// sent to both ends, and remain valid as long as the tunnel exists.
+// ESP returns the kind of tunnel that uses IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128. It runs in
+// the kernel and is route-based, with an XFRM interface. There is no key exchange: the keys for both
+// directions are derived from a secret that is sent to both ends, and remain valid as long as the tunnel
+// exists.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
 // espKinds returns a kind of ESP for each cipher, and a policy-based kind. The policy-based kind has no
@@ -46,14 +47,14 @@ func (k esp) probe(_ context.Context, r request) check.Answer {
 			"the cipher's, or take --lab vm and topology site-to-site or peer-to-router")
 }
 
-// espSide is one end of an ESP tunnel: its device, security associations and policies. The end of a
+// espSide holds one end of an ESP tunnel: its device, security associations and policies. The end of a
 // policy-based tunnel has no device. Instead, it has routes, with the MTU of the tunnel, on the device that
 // leads to the other end.
 type espSide struct {
 	kind    esp
 	request request
 	connect connect
-	set     kernel.ESP // configuration without keys; ID 0 means that it is not configured
+	set     kernel.ESP // configuration without keys; ID 0 means not configured
 	device  string     // device of the tunnel, or the outgoing device
 }
 
@@ -159,9 +160,10 @@ func (k esp) clear(r request, c connect) error {
 	return nil
 }
 
-// association returns the security association for packets from the near to the far end if there is set, and
-// for the opposite direction otherwise. It derives the SPI from the port, so that parallel tunnels between
-// the same nodes, which have different ports, have different SPIs.
+// association returns the security association for packets in one direction. If the argument there is set,
+// this is the direction from the near to the far end, and otherwise the opposite direction. It derives the
+// SPI from the port, so that parallel tunnels between the same nodes, which have different ports, have
+// different SPIs.
 func (k esp) association(secret []byte, port int, there bool) (kernel.ESPAssociation, error) {
 	spi := uint32(port) << 1
 	direction := "there"
@@ -237,7 +239,7 @@ const loopback = "lo" // device that has the inner addresses of policy-based tun
 
 func alone(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Addr().BitLen()) }
 
-// innerLike returns the inner address of the same IP version as to.
+// innerLike returns the inner address that has the IP version of the given prefix.
 func innerLike(to netip.Prefix, inner []netip.Prefix) netip.Addr {
 	for _, p := range inner {
 		if p.Addr().Is4() == to.Addr().Is4() {

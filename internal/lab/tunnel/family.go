@@ -58,8 +58,8 @@ type Path interface {
 
 // Counters holds the counters of a tunnel at its near end.
 type Counters struct {
-	Sent, Received uint64 // inner packets, in bytes
+	Sent, Received uint64 // bytes of inner packets
 	Handshake      int64  // age of the last handshake in ns, or -1 if there was no handshake
 	Implementation string // "kernel" or "userspace"
-	Counted        string // device or security association whose counters Sent and Received are
+	Counted        string // device or security association whose counters are in Sent and Received
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // A session with a node starts with a request and the node's offer. The controller then sends the preshared
-// key (as a secret) and a connect, and the node replies with a status. After that, the node replies to each
-// ask with a status. Only the secret message contains secrets.
+// key (as a secret) and a connect message, and the node replies with a status. After that, the node replies
+// to each ask message with a status. Only the secret message contains secrets.
 
 // request is the first message of a session. It asks the node to create a device with addresses. If Probe is
 // set, it only asks whether the node can do so.

@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// openVPNSide is one end of an OpenVPN tunnel. The process openvpn creates the device, and runs as long as
+// openVPNSide is one end of an OpenVPN tunnel. The openvpn process creates the device, and runs as long as
 // the session.
 type openVPNSide struct {
 	kind    openVPN
@@ -141,8 +141,8 @@ func (k openVPN) start(ctx context.Context, config []byte, t management) (*openV
 	return p, nil
 }
 
-// pipeOf returns the read end of a pipe that contains text. text is therefore never stored on disk, but must
-// fit into the pipe.
+// pipeOf returns the read end of a pipe that contains text. The text is therefore never stored on disk, but
+// it must fit into the pipe.
 func pipeOf(text []byte) (*os.File, error) {
 	if len(text) > configSize {
 		return nil, fmt.Errorf("%d bytes, want at most %d", len(text), configSize)
@@ -335,8 +335,8 @@ type controlSocket struct {
 	name     *os.File
 }
 
-// managementPath is the path of the inherited descriptor in openvpn, which is the first one after the
-// standard descriptors.
+// managementPath is the path in openvpn of the inherited descriptor, which is the first after the standard
+// descriptors.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {

@@ -194,7 +194,8 @@ func (p *path) lay(ctx context.Context) error {
 	}
 
 	preshared := host.NewSecret(presharedSize)
-	// A router would receive the key in a command and store it, so use none: all zeros.
+	// A router would receive the key in a command and store it, so use the key of all zeros, which means no
+	// key.
 	if p.agentless() {
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
@@ -263,7 +264,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection returns the message to e that describes peer.
+// connection returns the message that describes peer to e.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {
@@ -289,7 +290,7 @@ func (p *path) request(e *end) request {
 	}
 }
 
-// prove makes the end from send datagrams until the end to has counted one as received.
+// prove makes one end (from) send datagrams until the other end (to) has counted one as received.
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
@@ -454,9 +455,9 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	return err
 }
 
-// finish waits until the handler on the node has returned. It returns nil if the node is gone, because the
-// device of the end is gone, too; if the end failed, because that was already reported; and if the session
-// was abandoned, because the node then undoes its changes by itself.
+// finish waits until the handler on the node has returned. It returns nil in three cases. If the node is
+// gone, the device of the end is gone, too. If the end failed, the failure was already reported. If the
+// session was abandoned, the node undoes its changes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()

@@ -22,8 +22,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// userspaceDevice is a golang.zx2c4.com/wireguard device in this process. If the kernel supports them, it
-// uses the offloads of the TUN device (virtio headers) and of the socket (UDP GSO and GRO).
+// userspaceDevice is a golang.zx2c4.com/wireguard device in this process. It uses the offloads of the TUN
+// device (virtio headers) and of the socket (UDP GSO and GRO) if the kernel supports them.
 type userspaceDevice struct {
 	name string
 	wg   *wg.Device

@@ -36,23 +36,24 @@ const (
 	nameUserspace = "wireguard-userspace"
 )
 
-// WireGuard uses the implementation in the kernel on each end that has it, and the userspace implementation
-// on the other ends.
+// WireGuard returns the kind of tunnel that uses the implementation in the kernel on each end that has it,
+// and the userspace implementation on the other ends.
 func WireGuard() Tunnel { return auto{} }
 
-// WireGuardKernel is WireGuard with the implementation in the kernel.
+// WireGuardKernel returns the kind of tunnel that uses the implementation of WireGuard in the kernel.
 func WireGuardKernel() Tunnel {
 	return kind{nodeSide: wireguard{nameKernel, openKernelDevice, probeKernelDevice}}
 }
 
-// WireGuardUserspace is WireGuard with golang.zx2c4.com/wireguard, which uses the offloads of its TUN device
-// and socket. Serve should run in a separate process, so that its CPU time can be measured separately.
+// WireGuardUserspace returns the kind of tunnel that uses golang.zx2c4.com/wireguard, including the offloads
+// of its TUN device and socket. Serve should run in a separate process, so that its CPU time can be measured
+// separately.
 func WireGuardUserspace() Tunnel {
 	return kind{nodeSide: wireguard{nameUserspace, openUserspaceDevice, probeUserspaceDevice}}
 }
 
-// wireguard is an implementation of WireGuard. The ends exchange public keys through the controller, and
-// receive a preshared key from it.
+// wireguard is an implementation of WireGuard. Through the controller, the ends exchange public keys and
+// receive a preshared key.
 type wireguard struct {
 	name     string
 	device   func(r request) (device, error)

@@ -187,7 +187,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
-// candidates returns those names whose packages can be installed.
+// candidates returns those of the names whose packages can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
 	if err != nil {

@@ -185,7 +185,7 @@ func CheckKernel(file, arch string) error {
 	return nil
 }
 
-// headOf returns up to most bytes from the start of a file.
+// headOf returns the start of a file, which is at most the given number of bytes.
 func headOf(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

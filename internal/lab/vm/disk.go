@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Disk is a disk image of a user from which a guest boots. The image is only read. QEMU writes changes to a
+// Disk is a user's disk image, from which a guest boots. The image is only read. QEMU writes changes to a
 // temporary file, which is deleted when QEMU exits.
 type Disk struct {
 	File     string `json:"file"`

@@ -223,8 +223,8 @@ func (r Recipe) withExtraModules(ctx context.Context, a apt, want []string, item
 	return items, nil
 }
 
-// withTree adds to in the hash of the kernel that the user provides. The hash depends on the names, sizes and
-// times of the files.
+// withTree completes the inputs with the hash of the kernel that the user provides. The hash depends on the
+// names, sizes and times of the files.
 func (r Recipe) withTree(in inputs) (inputs, error) {
 	if r.Kernel == "" {
 		return in, nil

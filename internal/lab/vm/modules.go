@@ -331,9 +331,9 @@ func wantedModule(name, path string) bool {
 	return has(moduleFolders) && !has(notRouted)
 }
 
-// bootModules lists modules that one process loads at boot in this order. If the kernel instead called
-// modprobe on the first use of each module, a call would take 35 to 80 ms under emulation. The drivers that
-// are needed to reach the guest come first. Loading these modules does not change the path of packets.
+// bootModules lists modules that a single process loads at boot, in this order. Without this list, the kernel
+// would call modprobe on the first use of each module, which takes 35 to 80 ms under emulation. The drivers
+// that are needed to reach the guest come first. Loading these modules does not change the path of packets.
 // Modules that a kernel does not have are skipped.
 var bootModules = []string{
 	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",

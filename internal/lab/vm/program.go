@@ -26,7 +26,7 @@ const (
 //
 //   - chokepoint-agent-SYSTEM-ARCH, or a suitable chokepoint-agent, next to this executable
 //   - chokepoint-agent-SYSTEM-ARCH in ../lib/chokepoint, where packages install it
-//   - an agent built from source, which is a tree of this module such as OwnSource; the build is cached
+//   - an agent built from a tree of this module, if source is the path of one (see OwnSource); cached
 //   - this executable, if arch is the architecture of this machine
 //
 // Because the program runs as root, both here and on other machines, GuestProgram neither uses nor builds

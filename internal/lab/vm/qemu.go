@@ -212,7 +212,7 @@ func (g Guest) String() string {
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
-// CheckEmulator reports whether the emulator for an architecture is installed, and which version.
+// CheckEmulator reports whether the emulator for an architecture is installed, and in which version.
 func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})

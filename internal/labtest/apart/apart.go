@@ -1,5 +1,5 @@
-// Package apart provides what only some tests need: a longer time limit, installed programs, a process or
-// network namespace of their own.
+// Package apart serves tests with special needs: a longer time limit, installed programs, or a separate
+// process or network namespace.
 package apart
 
 import (
@@ -18,7 +18,8 @@ const longVariable = "CHOKEPOINT_LONG"
 func Wanted() bool { return os.Getenv(longVariable) != "" }
 
 // Long skips a test unless long tests were requested. It is meant for tests that boot guests, or that need
-// more than the package's share of the time for go test ./.... reason is listed in .ci/allowed-skips.
+// more than the package's share of the time for "go test ./...". The reason must be listed in
+// .ci/allowed-skips.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if !Wanted() {
@@ -47,9 +48,9 @@ func Needs(t testing.TB, programs ...string) {
 // processVariable is set to the name of the test in a process started by Process.
 const processVariable = "CHOKEPOINT_TEST_PROCESS"
 
-// Process runs the calling test again in its own process and returns false. In that process it returns
-// true. There the test may change what all tests share, such as resource limits. In the shared process, a
-// limit on file sizes would truncate the log of package testing.
+// Process runs the calling test again in a separate process, and returns false. In the separate process, it
+// returns true, and the test may change what all tests of a process share, such as resource limits. In the
+// shared process, a limit on file sizes would truncate the log of package testing.
 func Process(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(processVariable) == t.Name() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network runs f, and processes that f starts, in a network namespace of its own.
+// Network runs f in a new network namespace. Processes that f starts run there, too.
 func Network(t testing.TB, f func(ctx context.Context) error) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -61,8 +61,8 @@ type postgres struct {
 	inputs    []*os.File // standard input of each shell that stops a server; open until this process ends
 }
 
-// PostgresOwner is the role that owns the databases of tests. Role PostgresWithPassword, which a test has to
-// create, must prove its password.
+// PostgresOwner is the role that owns the databases of tests. PostgresWithPassword is a role that has to log
+// in with a password. A test that needs this role has to create it.
 const (
 	PostgresOwner        = "owner"
 	PostgresWithPassword = "guarded"
@@ -96,7 +96,7 @@ func asOrdinary(cmd *exec.Cmd) error {
 	return nil
 }
 
-// theServer starts the server once.
+// theServer returns the server, which it starts on the first call.
 var theServer = sync.OnceValues(func() (s *postgres, err error) {
 	dir, err := os.MkdirTemp("/tmp", "chokepoint-postgres-")
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *postgres) serve(data string) error {
 	return fmt.Errorf("it was not ready after ten seconds: %s", log)
 }
 
-// CrashPostgres kills the server that the tests share, as a loss of power does, and starts it again.
+// CrashPostgres kills the server that the tests share, as a power failure would, and starts it again.
 func CrashPostgres() error {
 	s, err := theServer()
 	if err != nil {
@@ -189,7 +189,8 @@ func CrashPostgres() error {
 		return fmt.Errorf("kill PostgreSQL: %w", err)
 	}
 
-	// Its processes end when they notice. The shell has not waited for the server, so its locks look valid.
+	// Wait until the server's processes notice this and end. Then remove the locks, which look valid because
+	// the shell has not waited for the server.
 	time.Sleep(2 * time.Second)
 	locks, err := filepath.Glob(filepath.Join(s.dir, ".s.PGSQL.*"))
 	for _, file := range append(locks, filepath.Join(data, "postmaster.pid"), filepath.Join(s.dir, "log")) {

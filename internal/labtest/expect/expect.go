@@ -22,7 +22,7 @@ func Same(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	}
 }
 
-// Error fails the test unless err matches all the errors and contains all the texts in parts. An empty
+// Error fails the test unless err matches every error in parts and contains every text in parts. An empty
 // text means that err must be nil.
 func Error(t testing.TB, what string, err error, parts ...any) {
 	t.Helper()

@@ -54,7 +54,7 @@ func Design(cells ...record.Factors) record.Design {
 	}
 }
 
-// Run returns a run with these cells in lab local, without trials.
+// Run returns a run with these cells in the lab "local", without trials.
 func Run(cells ...record.Factors) record.Run {
 	run := record.Run{
 		RunHead: record.RunHead{
@@ -94,7 +94,7 @@ func InLab(run *record.Run, lab string) {
 		Unreachable: "nothing of chokepoint runs on it",
 	}
 	driven := record.NodeFacts{Driven: record.DrivenByAgent}
-	facts, found := map[string][2]record.NodeFacts{ // facts of the endpoints and the host, and of the router
+	facts, found := map[string][2]record.NodeFacts{ // facts of the endpoints and the host, then of the router
 		record.LabPair: {own, unreached},
 		record.LabSSH:  {driven, driven},
 	}[lab]

@@ -27,8 +27,8 @@ type Row = map[string]string
 type Device struct {
 	Tables map[string][]Row // rows by menu
 	Logged []string
-	Broken string        // text; a command of a session that contains it fails
-	Stuck  string        // text; a command of the scheduler that contains it fails
+	Broken string        // commands of a session that contain this text fail
+	Stuck  string        // commands of the scheduler that contain this text fail
 	Each   time.Duration // time by which the clock advances with each command
 	// Counters returns the counters of a device, with the names that /interface/print stats uses. If Counters
 	// is nil, all counters increase with each query.
@@ -94,7 +94,7 @@ const WireGuardSecret = "c2VjcmV0"
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
 	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
-// tables parses a text with menus. The rows of a menu are on the lines that follow its name.
+// tables parses a text that contains menus. The rows of a menu are on the lines that follow its name.
 func tables(text string) map[string][]Row {
 	out := map[string][]Row{}
 	menu := ""

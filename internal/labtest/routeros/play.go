@@ -22,9 +22,9 @@ import (
 // socket is the name of the Unix socket for console sessions, in the directory passed to Play.
 const socket = "console"
 
-// Play emulates a router between 198.18.1.0/24 (lan) and 198.18.2.0/24 (wan) until ctx is done. Console
-// runs commands on it. Play writes its process id to dir, and its configuration twice a second. Clock and
-// port counters are those of this machine. with may modify the device first.
+// Play emulates a router between 198.18.1.0/24 (lan) and 198.18.2.0/24 (wan) until ctx is done. Console runs
+// commands on it. Play writes its process id to dir, and its configuration twice a second. The clock and port
+// counters are those of this machine. First, Play lets the caller modify the device (with).
 func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters
@@ -54,7 +54,7 @@ dst-address=198.18.2.0/24|immediate-gw=wan|active=true|local-address=198.18.2.1%
 			sessions.Go(func() { d.session(ctx, c) })
 		}
 	})
-	write := func(name, text string) error { // atomically
+	write := func(name, text string) error { // replaces files atomically
 		path := filepath.Join(dir, name)
 		return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 	}

@@ -27,7 +27,7 @@ func allowed() []int {
 func pin(CPU int) {
 	var set unix.CPUSet
 	set.Set(CPU)
-	_ = unix.SchedSetaffinity(0, &set) // if this fails, the thread detects the stalls of another CPU
+	_ = unix.SchedSetaffinity(0, &set) // if this fails, the thread detects stalls of another CPU
 }
 
 // sleep blocks the thread itself. time.Sleep would not do, because Go's timers depend on other threads.

@@ -41,8 +41,8 @@ type Trial struct {
 	cleanups []func()
 }
 
-// Timedf reports a wrong time or rate, or its consequence. The test fails if Timedf was called in three
-// trials without a CPU stall of 15 ms or more.
+// Timedf reports a wrong time or rate, or the consequence of one. The test fails if Timedf was called in
+// three trials without a CPU stall of 15 ms or more.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -58,7 +58,7 @@ func (r *Trial) Stalled(d time.Duration) {
 	r.stalled = max(r.stalled, d)
 }
 
-// Found returns the messages of the calls of Timedf.
+// Found returns the messages passed to Timedf.
 func (r *Trial) Found() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and repeats it until the calls of Timedf are conclusive. After six inconclusive trials it
+// Run runs body, and repeats it until the calls to Timedf are conclusive. After six inconclusive trials it
 // skips the test, because nothing that depends on time can be tested on this machine. body must not start
 // subtests.
 func Run(t testing.TB, body func(t *Trial)) {
@@ -81,8 +81,8 @@ func Run(t testing.TB, body func(t *Trial)) {
 	run(t, watchCPUs, needed, body)
 }
 
-// run repeats body until it does not call Timedf. It fails t after needed repetitions that call Timedf
-// although no CPU was stalled. Tests of this package pass another watch.
+// run repeats body until body does not call Timedf. It fails t after the given number (needed) of trials that
+// call Timedf without a CPU stall. Tests of this package pass their own watch.
 func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {

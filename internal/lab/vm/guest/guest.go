@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Serve acts as init or modprobe if argv[0] is that name. isGuest reports whether it did so, and code is the
-// exit code. agentRole is the argument with which the program runs as an agent.
+// Serve acts as init if argv[0] is the name of init, and as modprobe if it is the name of modprobe. isGuest
+// reports whether it did so, and code is the exit code. agentRole is the argument with which the program runs
+// as an agent.
 func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 	switch role(argv[0], os.Getpid()) {
 	case "init":
