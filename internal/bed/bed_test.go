@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -154,6 +155,32 @@ func TestScheduled(t *testing.T) {
 	for _, want := range []string{`chokepoint_bed_silent{testbed="lab-1"} 0`, `schedule="nightly"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics: got %s, want %s", text, want)
+		}
+	}
+}
+
+// A step that fails is tried three times. An hour without labgrid's coordinator does not count.
+func TestTried(t *testing.T) {
+	b, _, _ := service(t)
+	failed, gone := errors.New("failed"), fmt.Errorf("reserve: %w", labgrid.ErrNoCoordinator)
+	hour := slices.Repeat([]error{gone}, 360)
+	for name, tt := range map[string]struct {
+		errs []error
+		want int // calls
+		fail bool
+	}{
+		"works":          {[]error{failed, failed, nil}, 3, false},
+		"fails":          {[]error{failed, failed, failed, nil}, 3, true},
+		"stays":          {[]error{app.ErrUsage, nil}, 1, true},
+		"no coordinator": {append(hour, failed, gone, failed, nil), 364, false},
+	} {
+		n := 0
+		o, err := b.tried(t.Context(), func() (outcome, error) {
+			n++
+			return outcome{}, tt.errs[n-1]
+		})
+		if err != nil || n != tt.want || (o.Failure != "") != tt.fail {
+			t.Errorf("%s: got %+v, %v after %d calls, want %d", name, o, err, n, tt.want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -192,7 +193,7 @@ func (b *Service) draw(j Job) drawn {
 
 // Patience of a job.
 const (
-	otherRunTime = 6 * time.Hour // until another run on this machine has ended
+	otherRunTime = 6 * time.Hour // until another run has ended, or labgrid's coordinator can be reached
 	otherRunLook = 5 * time.Second
 )
 
@@ -201,15 +202,15 @@ var tryAgain = [...]time.Duration{time.Minute, 5 * time.Minute}
 
 // reserve puts back what killed runs left, and waits until no other run measures on this machine.
 func (b *Service) reserve(ctx context.Context) (outcome, error) {
-	return b.tried(ctx, func() (o outcome, again bool) {
+	return b.tried(ctx, func() (outcome, error) {
 		if err := b.App.RestoreAll(ctx); err != nil {
-			return outcome{Failure: err.Error()}, true
+			return outcome{}, err
 		}
 
 		for end := time.Now().Add(otherRunTime); ctx.Err() == nil; {
 			living, err := journal.Living(b.App.Dirs.Journals())
 			if err != nil {
-				return outcome{Failure: err.Error()}, true
+				return outcome{}, err
 			}
 
 			if len(living) == 0 {
@@ -217,37 +218,52 @@ func (b *Service) reserve(ctx context.Context) (outcome, error) {
 			}
 
 			if time.Now().After(end) {
-				return outcome{Failure: "run " + living[0] + " measures on this machine, too"}, false
+				return outcome{Failure: "run " + living[0] + " measures on this machine, too"}, nil
 			}
 
 			b.stepping("reserve: waiting for run " + living[0])
 			_ = host.Pause(ctx, otherRunLook)
 		}
-		return outcome{}, false
+		return outcome{}, nil
 	})
 }
 
 // release puts back what is left. Each run has put back its own changes before.
 func (b *Service) release(ctx context.Context) (outcome, error) {
-	return b.tried(ctx, func() (o outcome, again bool) {
-		if err := b.App.RestoreAll(ctx); err != nil {
-			return outcome{Failure: err.Error()}, true
-		}
-		return outcome{}, false
-	})
+	return b.tried(ctx, func() (outcome, error) { return outcome{}, b.App.RestoreAll(ctx) })
 }
 
-// tried calls f up to three times, unless it failed for a reason that stays.
-func (b *Service) tried(ctx context.Context, f func() (o outcome, again bool)) (outcome, error) {
-	for i := 0; ; i++ {
-		o, again := f()
-		if o.Failure == "" || !again || i == len(tryAgain) || ctx.Err() != nil {
+// tried calls f up to three times, unless it failed for a reason that stays. While labgrid's coordinator
+// cannot be reached, it calls f without counting, for hours.
+func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome, error) {
+	end, last := time.Now().Add(otherRunTime), ""
+	for i := 0; ; {
+		o, err := f()
+		if err != nil {
+			o.Failure = err.Error()
+		}
+
+		if err == nil || errors.Is(err, app.ErrUsage) || ctx.Err() != nil {
 			return o, ctx.Err()
 		}
 
-		b.note("%s; trying again in %s", o.Failure, tryAgain[i])
+		pause := lookEach
+		if !errors.Is(err, labgrid.ErrNoCoordinator) || time.Now().After(end) {
+			if i == len(tryAgain) {
+				return o, nil
+			}
+
+			pause = tryAgain[i]
+			i++
+		}
+
+		if text := fmt.Sprintf("%s; trying again in %s", o.Failure, pause); text != last {
+			b.note("%s", text)
+			last = text
+		}
+
 		held := b.passTurn()
-		if host.Pause(ctx, min(tryAgain[i], b.maxPause)) != nil || held && b.alone(ctx) != nil {
+		if host.Pause(ctx, min(pause, b.maxPause)) != nil || held && b.alone(ctx) != nil {
 			return o, ctx.Err()
 		}
 	}
@@ -276,13 +292,7 @@ func (b *Service) stoppable(ctx context.Context,
 
 // measure makes the run of a task, or continues it.
 func (b *Service) measure(ctx context.Context, j Job, t task) (outcome, error) {
-	return b.tried(ctx, func() (outcome, bool) {
-		o, err := b.measureOnce(ctx, j, t)
-		if err != nil {
-			o.Failure = err.Error()
-		}
-		return o, !errors.Is(err, app.ErrUsage)
-	})
+	return b.tried(ctx, func() (outcome, error) { return b.measureOnce(ctx, j, t) })
 }
 
 func (b *Service) measureOnce(ctx context.Context, j Job, t task) (outcome, error) {

@@ -40,6 +40,9 @@ const (
 	powerTime = 15 * time.Second
 )
 
+// ErrNoCoordinator reports that the coordinator does not respond.
+var ErrNoCoordinator = fmt.Errorf("%w", host.ErrUnreachable)
+
 // Held is a place that this process has acquired. A nil *Held is valid and holds nothing.
 type Held struct {
 	client
@@ -213,7 +216,7 @@ func (c client) call(ctx context.Context, args ...string) (string, error) {
 	if ctx.Err() == nil && (within.Err() != nil || slices.ContainsFunc(lost,
 		func(text string) bool { return strings.Contains(err.Error(), text) })) {
 		err = check.WithHint(fmt.Errorf("reach labgrid's coordinator at %s: %w: %w", c.coordinator(),
-			host.ErrUnreachable, err), "is labgrid-coordinator running there? in the lab file, "+
+			ErrNoCoordinator, err), "is labgrid-coordinator running there? in the lab file, "+
 			"coordinator: HOST[:PORT] names it, and proxy: HOST goes there through ssh")
 	}
 

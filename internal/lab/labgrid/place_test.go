@@ -204,7 +204,8 @@ func TestWhatIsMissing(t *testing.T) {
 			p := play(t)
 			test.prepare(p)
 			held, err := p.take(record.Place{Name: test.place})
-			if err == nil || !strings.Contains(err.Error(), test.want) || check.HintOf(err) == "" {
+			if err == nil || !strings.Contains(err.Error(), test.want) || check.HintOf(err) == "" ||
+				errors.Is(err, ErrNoCoordinator) != (name == "no coordinator") {
 				t.Errorf("got %v, hint %q, want %s", err, check.HintOf(err), test.want)
 			}
 
