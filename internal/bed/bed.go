@@ -111,7 +111,8 @@ func (b *Service) serve(ctx context.Context) (err error) {
 		b.since = first.ModTime()
 	}
 
-	ctx, stop := context.WithCancelCause(ctx)
+	asked := ctx
+	ctx, stop := context.WithCancelCause(asked)
 	defer stop(nil)
 	claim := &store.Claim{Place: b.Config.Database, Name: "bed " + b.Config.Name}
 	hold := func(ctx context.Context) error {
@@ -146,7 +147,8 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	}
 
 	database := cmp.Or(b.Config.Database, filepath.Join(dir, "jobs.db"))
-	b.engine, err = openTransact(ctx, b.Config.Name, database, b.note,
+	lost := func(err error) { stop(fmt.Errorf("database of jobs: %s", check.Plain(err.Error()))) }
+	b.engine, err = openTransact(ctx, b.Config.Name, database, b.note, lost,
 		func(s steps, j Job) (Result, error) { return b.work(ctx, s, j) })
 	if err != nil {
 		if listener != nil {
@@ -158,8 +160,8 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	b.note("testbed %s: %s, %s", b.Config.Name, unit.Count(len(b.Config.Schedules), "schedule"),
 		unit.Count(len(b.Config.Triggers), "trigger"))
 	err = b.loops(ctx, dir, listener, hold)
-	if cause := context.Cause(ctx); errors.Is(cause, errElsewhere) {
-		err = errors.Join(err, cause)
+	if asked.Err() == nil {
+		err = errors.Join(err, context.Cause(ctx))
 	}
 	return err
 }

@@ -42,8 +42,8 @@ type transact struct {
 }
 
 // openTransact opens the engine of a testbed and continues its jobs. database is a URL, or a path of a file.
-// work executes a job; ctx only bounds the start.
-func openTransact(ctx context.Context, bed, database string, note func(string, ...any),
+// work executes a job; ctx only bounds the start. After a call of lost, the job continues in another engine.
+func openTransact(ctx context.Context, bed, database string, note func(string, ...any), lost func(error),
 	work func(steps, Job) (Result, error)) (*transact, error) {
 	for _, v := range os.Environ() { // they would replace the name and version, or connect to a service
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "DBOS_") {
@@ -76,7 +76,7 @@ func openTransact(ctx context.Context, bed, database string, note func(string, .
 
 	run := func(c dbos.Context, j Job) (Result, error) {
 		defer t.begin(j.ID)()
-		return work(recorded{c}, j)
+		return work(recorded{c, lost}, j)
 	}
 	dbos.RegisterWorkflow(t.ctx, run, dbos.WithWorkflowName(workflowName),
 		dbos.WithMaxRecoveryAttempts(math.MaxInt32))
@@ -121,16 +121,24 @@ func (t *transact) begin(id string) (end func()) {
 }
 
 // recorded records steps in the database.
-type recorded struct{ ctx dbos.Context }
+type recorded struct {
+	ctx  dbos.Context
+	lost func(error)
+}
 
 func (r recorded) do(name string, f func(context.Context) (string, error)) (string, error) {
-	return dbos.RunAsStep(r.ctx, func(ctx context.Context) (string, error) {
+	result, err := dbos.RunAsStep(r.ctx, func(ctx context.Context) (string, error) {
 		result, err := f(ctx)
 		if err != nil {
 			<-ctx.Done() // the engine is being closed; a result that it gets before would be recorded
 		}
 		return result, err
 	}, dbos.WithStepName(name))
+	if err != nil { // the engine tries again after most errors, but not after all
+		r.lost(err)
+		<-r.ctx.Done() // a job that ends before would be recorded as failed
+	}
+	return result, err
 }
 
 func (t *transact) start(j Job) error {

@@ -2,6 +2,7 @@ package bed
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,62 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
+// A step whose result cannot be recorded does not fail its job, which goes on with that step.
+func TestLostDatabase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "jobs.db")
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rename := func(from, to string) {
+		if _, err := db.Exec("ALTER TABLE " + from + " RENAME TO " + to); err != nil {
+			t.Error(err)
+		}
+	}
+	lost, done := make(chan error, 1), make(chan error, 2)
+	times := 0
+	open := func() *transact {
+		e, err := openTransact(t.Context(), "lab-1", file, t.Logf, func(err error) { lost <- err },
+			func(s steps, _ Job) (r Result, err error) {
+				defer func() { done <- err }()
+				r.Status, err = step(s, "only", func(context.Context) (string, error) {
+					if times++; times == 1 {
+						rename("operation_outputs", "away")
+					}
+					return store.BedDone, nil
+				})
+				return r, err
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	e := open()
+	if err := e.start(Job{ID: "one"}); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := <-lost; err == nil || len(done) > 0 {
+		t.Errorf("without a table: got %v, jobs that ended %d", err, len(done))
+	}
+
+	if err := e.close(); err != nil || <-done == nil {
+		t.Errorf("close: got %v", err)
+	}
+
+	rename("away", "operation_outputs")
+	e = open()
+	if err := <-done; err != nil || times != 2 {
+		t.Errorf("again: got %v after %d times", err, times)
+	}
+
+	if err := e.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func continues(t *testing.T, database string) {
 	var mu sync.Mutex
 	ran := map[string]int{}
@@ -52,7 +109,7 @@ func continues(t *testing.T, database string) {
 		ran[what]++
 	}
 	open := func(stop <-chan struct{}) *transact {
-		e, err := openTransact(t.Context(), "lab-1", database, t.Logf, func(s steps, j Job) (Result, error) {
+		work := func(s steps, j Job) (Result, error) {
 			first, err := step(s, "first", func(context.Context) (string, error) {
 				count(j.ID + " first")
 				return j.Why, nil
@@ -72,7 +129,8 @@ func continues(t *testing.T, database string) {
 				}
 			})
 			return Result{Status: store.BedDone, Reason: first + " " + second}, err
-		})
+		}
+		e, err := openTransact(t.Context(), "lab-1", database, t.Logf, func(err error) { t.Log(err) }, work)
 		if err != nil {
 			t.Fatal(err)
 		}
