@@ -11,7 +11,7 @@ import (
 // package that is missing here fails, so a new one is a decision, written down. docs/architecture.md shows
 // the same table.
 var layers = [][]string{
-	0: {"unit", "check", "labtest/apart", "labtest/steady"},
+	0: {"unit", "check", "labtest/apart", "labtest/killed", "labtest/steady"},
 	1: {"catalogue", "factor", "overhead", "qdisc", "analysis/statistics",
 		"analysis/evidence", "labtest/expect"},
 	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/model", "cipher"},
@@ -147,7 +147,7 @@ var homes = []home{
 	{"golang.zx2c4.com/wireguard", []string{"lab/kernel", "lab/tunnel"}},
 	// Programs of bench/ drive the built binary and the peers from outside, as a user does.
 	// dist builds the release with go and git.
-	{"os/exec", []string{"lab/host", "labtest/apart", "bench/*", "dist"}},
+	{"os/exec", []string{"lab/host", "labtest/apart", "labtest/killed", "bench/*", "dist"}},
 	{"database/sql", []string{"record/store"}},
 	{"modernc.org", []string{"record/store"}},
 	{"github.com/jackc", []string{"record/store"}},
@@ -172,7 +172,7 @@ var homes = []home{
 	{"github.com/google/jsonschema-go", nil},
 	{"github.com/google/go-cmp", []string{"labtest", "labtest/expect"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
-	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/steady"}},
+	{"testing", []string{"labtest", "labtest/apart", "labtest/expect", "labtest/killed", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	// Nothing else here speaks HTTP; the tests play a service.

@@ -22,7 +22,7 @@ var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/strea
 	"trial/ciphers", "lab",
 	"lab/host", "lab/agent",
 	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "serve", "bed", "labtest", "labtest/apart",
-	"labtest/routeros", "labtest/steady"}
+	"labtest/killed", "labtest/routeros", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/") || pkg == "dist"

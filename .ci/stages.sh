@@ -533,11 +533,12 @@ secrets_screenshots() {
 
 kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-12}" -run TestKills; }
 
-# Nightly only: kills of a testbed's service, and of the database of its jobs.
+# Nightly only: kills of a testbed's service, of the database of its jobs and of labgrid's coordinator, and cuts of
+# the network between.
 kills_bed() {
-	private_home "$WORK/kills-bed" root
-	CHOKEPOINT_KILLS=${KILLS_BED:-100} as_root go test ./cmd/chokepoint -run TestBedKilled -v -timeout 0 |
-		sed -n 's/^ *\(bed_test.go.*\|--- .*\|ok.*\|FAIL.*\)$/note: \1/p'
+	install_postgresql
+	real_labgrid
+	suite remote -binary "$PROGRAM" -labgrid "$WORK/labgrid/bin" -kills "${KILLS_BED:-100}" -run 'TestBedKills$'
 }
 
 # A virtual router: the image is built and booted, and ratios are asserted.
@@ -697,13 +698,17 @@ losses() {
 }
 
 # Nightly only: a lab over ssh whose machines are a place of a real labgrid coordinator, with a played power port.
-LABGRID=labgrid==26.0.1
 labgrid() {
+	real_labgrid
+	suite remote -binary "$PROGRAM" -labgrid "$WORK/labgrid/bin" -run 'TestLabgrid$'
+}
+
+LABGRID=labgrid==26.0.1
+real_labgrid() {
 	install_packages sshd=openssh-server ssh=openssh-client microcom=microcom python3=python3
 	python3 -c 'import ensurepip' || install_packages venv=python3-venv
 	python3 -m venv "$WORK/labgrid"
 	"$WORK/labgrid/bin/pip" install --quiet --disable-pip-version-check "$LABGRID"
-	suite remote -binary "$PROGRAM" -labgrid "$WORK/labgrid/bin" -run 'TestLabgrid$'
 }
 
 # Nightly only: routers with a root file system like OpenWrt's, over dropbear: everything is tried on them, and
