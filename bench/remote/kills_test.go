@@ -34,9 +34,8 @@ matrix:
 measure: {verify: false}
 `
 
-// killsPause is the longest time between two kills. A service that dies five times in a step without a new
-// trial fails its job, as it should.
-const killsPause = 20 * time.Second
+// killsPause is the longest time between two kills.
+const killsPause = 15 * time.Second
 
 // TestBedKills: a testbed whose machines are a place of labgrid and whose jobs and runs are in a PostgreSQL
 // database goes on whichever of them dies, or loses its network, and leaves the router as it was.

@@ -34,6 +34,7 @@ type Bed struct {
 	Faults  map[string]func()              // that are drawn like a kill of the service, by name
 
 	version int // last one
+	died    int // times, in its job
 	cmd     *exec.Cmd
 	log     *os.File
 	ended   chan string // ids of jobs
@@ -43,6 +44,10 @@ type Bed struct {
 
 // jobTime is how long a job may take, with the pauses before it tries a step again.
 const jobTime = 15 * time.Minute
+
+// mayDie is how often the service is killed in one job, if anything else can be. A job fails on purpose if
+// the service has died five times in a step without a new trial.
+const mayDie = 4
 
 // Write writes the files of the testbed. more is added to the bed file.
 func (b *Bed) Write(t testing.TB, plan, more string) {
@@ -64,7 +69,7 @@ func (b *Bed) at(name string) string { return filepath.Join(b.Dir, name) }
 // build makes a version, for which the trigger starts a job.
 func (b *Bed) build(t testing.TB, n int) {
 	t.Helper()
-	b.version = n
+	b.version, b.died = n, 0
 	err := os.WriteFile(b.at("version~"), fmt.Appendf(nil, "v%d\n", n), 0o600)
 	if err = errors.Join(err, os.Rename(b.at("version~"), b.at("version"))); err != nil {
 		t.Fatal(err)
@@ -143,6 +148,10 @@ func (b *Bed) Kill(t testing.TB, n int) {
 	for i := range n {
 		b.work(t, time.Duration(b.Random.Float64()*float64(b.Pause)), true)
 		name := names[b.Random.IntN(len(names))]
+		for name == "bed" && b.died == mayDie && len(names) > 1 {
+			name = names[b.Random.IntN(len(names))]
+		}
+
 		done[name]++
 		fmt.Fprintf(b.log, "kill %d of %d: %s\n", i+1, n, name)
 		if name != "bed" {
@@ -150,6 +159,7 @@ func (b *Bed) Kill(t testing.TB, n int) {
 			continue
 		}
 
+		b.died++
 		_ = b.end(t, syscall.SIGKILL) // the error says that it was killed
 		b.start(t)
 	}
