@@ -1,5 +1,6 @@
-// Command chokepoint-agent is the small program for nodes and guests: it serves a controller on its standard
-// input and output, and can be used alone to watch a machine. It stores, computes and formats nothing.
+// Command chokepoint-agent is the small program that runs on nodes and guests. It serves a controller over
+// its standard input and output, and can also be used alone to watch a machine. It stores, computes and
+// formats nothing.
 package main
 
 import (
@@ -98,8 +99,8 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	}
 
 	if role != "" {
-		// A Ctrl-C at the controller's terminal reaches its whole process group; the end of the connection
-		// determines when to stop, not the signal.
+		// Ctrl-C at the controller's terminal signals its whole process group. The agent ignores the signal
+		// and stops when the connection ends.
 		parts := node.Parts()
 		parts.Sysctls = sysctls
 		return agent.Main(context.WithoutCancel(ctx), role, conn, parts)

@@ -43,7 +43,7 @@ func observe(ctx context.Context, args []string, out io.Writer) error {
 	return sources(out, list)
 }
 
-// chosen returns the probes named, or all.
+// chosen returns the probes with the given names, or all probes if there are no names.
 func chosen(names []string) ([]probe.Probe, error) {
 	all := node.Probes()
 	if len(names) == 0 {
@@ -64,7 +64,7 @@ func chosen(names []string) ([]probe.Probe, error) {
 	return list, nil
 }
 
-// sources reports for each source whether this machine has it.
+// sources prints, for each source, whether this machine has it.
 func sources(out io.Writer, list []probe.Probe) error {
 	var b strings.Builder
 	for _, p := range list {

@@ -79,7 +79,7 @@ from the published power, with --busy hours a day at full load.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// checkPower returns an error for hours or a price out of range.
+// checkPower returns an error if the hours or the price are out of range.
 func checkPower(hours, price float64) error {
 	switch {
 	case !(hours >= 0 && hours <= 24):
@@ -159,7 +159,7 @@ func adviceText(d adviceDocument, width int) string {
 	return b.String()
 }
 
-// settingWords describes a setting with the lowest rate measured with it.
+// settingWords describes a setting and the lowest rate measured with it.
 func settingWords(s model.Settings) string {
 	return fmt.Sprintf("%s (%s or more, %s of the need)", s.Words, unit.Bitrate(s.LowBps),
 		unit.Percent(s.Share))

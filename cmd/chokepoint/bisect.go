@@ -76,7 +76,7 @@ Every run is stored. A command that was interrupted is continued with --resume.`
 	return cmd
 }
 
-// check refuses versions and flags that do not fit together.
+// check returns an error if the versions and the flags do not fit together.
 func (o *bisectOptions) check(names []string) error {
 	commits := o.good + o.bad + o.build
 	switch {
@@ -123,7 +123,7 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 		defer closing(&err, log.Abort)
 	}
 
-	if o.build != "" && fresh { // which makes the id known
+	if o.build != "" && fresh { // --resume looks for this directory
 		if err := app.Prepare(builds.Dir); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 	return err
 }
 
-// commits takes the versions from a repository, and returns how to build them.
+// commits takes the versions from a repository. It also returns the function that builds a version.
 func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 	func(context.Context, int) (app.RouterVersion, error), error) {
 	plain, err := o.place()

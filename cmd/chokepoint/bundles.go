@@ -86,8 +86,8 @@ included. Read the file before you share it.`,
 	return cmd
 }
 
-// warnOfDoubts notes the results of a bundle that are excluded from conclusions. The bundle contains their
-// grades.
+// warnOfDoubts prints notes about the results of a bundle that are excluded from conclusions. The bundle
+// itself contains their grades.
 func (p *program) warnOfDoubts(b *bundle.Bundle) {
 	lab := b.InPlace()
 	if lab != "" {
@@ -137,8 +137,8 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	return p.put(userfile.Create, place, text)
 }
 
-// bundles reads the bundles in dir in the order of their names, without duplicates. If dir is empty, it
-// reads those stored by catalog add, if any.
+// bundles reads the bundles in dir in the order of their names, without duplicates. If dir is empty, it reads
+// the bundles that catalog add has stored, if any.
 func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	asked := dir != ""
 	if !asked {
@@ -235,8 +235,9 @@ func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catal
 	return bundle.Join(studies, own), d, nil
 }
 
-// soundCatalogue returns a catalogue for conclusions, and the models' errors on published results. Doubtful
-// results, and cipher speeds that are not comparable with published ones, are in aside instead.
+// soundCatalogue returns a catalogue from which conclusions may be drawn, and the models' errors on published
+// results. It moves doubtful results, and cipher speeds that are not comparable with published speeds, to
+// aside.
 func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
 	err error) {
 	studies, own, err := p.collected(dir)
@@ -257,7 +258,7 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
 
-// uncounted describes the number of a device's excluded results and speeds, or returns "".
+// uncounted describes how many results and speeds of a device are excluded, or returns "" if there are none.
 func uncounted(aside *catalogue.Catalogue, device string) string {
 	rates := len(aside.Filtered(catalogue.Filter{Device: device}))
 	speeds := 0

@@ -152,7 +152,7 @@ func sourceIDs(c *catalogue.Catalogue) []string {
 var catalogTunnels = []string{factor.NoTunnel, "wireguard", "openvpn", "esp"}
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
-	// A study may report only the power for a year.
+	// A study may report only the power of a device.
 	ofPower := func(w catalogue.Power) string { return w.Device }
 	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
 	for _, n := range names {
@@ -186,7 +186,7 @@ func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 		between("", "mtu", cmp.Or(mtu, 576), 576, maxPacket))
 }
 
-// asksForZero returns an error if a flag is set to 0, because 0 internally means that it is not set.
+// asksForZero returns an error if a flag is set to 0. Internally, 0 means that the flag is not set.
 func asksForZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		f := cmd.Flags().Lookup(name)
@@ -304,7 +304,8 @@ func notesText(rows []catalogue.Result) string {
 	}))
 }
 
-// impossibleText names the rows that no device can have reached, judged by all sound results.
+// impossibleText names the rows whose results no device can have reached. It judges them by all sound
+// results.
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
 	reasons := model.Impossible(c, without(c.Results, unsound), without(rows, unsound))
@@ -372,7 +373,8 @@ func resultsOf(d *analysis.Document) []catalogue.Result {
 	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
-// suspectText describes the number of suspect rates of a run. A prediction from them is suspect, too.
+// suspectText describes how many of a run's rates are suspect. A prediction from suspect rates is suspect,
+// too.
 func suspectText(results []catalogue.Result) string {
 	n := model.Suspect(results)
 	if n == 0 {
@@ -389,11 +391,11 @@ type beside struct {
 	Unstated  []string         `json:"not_stated"` // fields that only one of them has
 }
 
-// circumstances lists fields that the user's run lacks or phrases differently from studies.
+// circumstances lists fields that the user's run lacks, or that it words differently from studies.
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
-// ratioOf returns b ÷ a, and the fields that only one of them has. The ratio is 0 if they differ in a field
-// that is not in aside.
+// ratioOf returns b ÷ a, and the fields that only one of the two results has. The ratio is 0 if the results
+// differ in a field that is not in aside.
 func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unstated []string) {
 	differ, onlyA, onlyB := model.Differs(a, b)
 	if a.GoodputBps == nil || b.GoodputBps == nil || *a.GoodputBps == 0 ||
@@ -440,7 +442,7 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 	return p.withNote(err, impossibleText(c, slices.Concat(of, against)))
 }
 
-// printBeside prints a run's results beside published ones of similar cells.
+// printBeside prints a run's results beside published results of similar cells.
 func (p *program) printBeside(rows []catalogue.Result, d *analysis.Document) error {
 	own := bundle.Results(d)
 	if len(own) == 0 {

@@ -37,8 +37,8 @@ evp).`,
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
 }
 
-// catalogOfDevice completes a command that lists published figures of one or all devices, or compares a run
-// with them. rows returns the number of figures.
+// catalogOfDevice adds the flags and the action to a command that lists the published figures of one or all
+// devices, or compares a run with them. rows returns the number of figures.
 func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*catalogue.Catalogue) int,
 	list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
@@ -102,13 +102,13 @@ func ofDevice(c *catalogue.Catalogue, name string) error {
 type ownFigure struct {
 	Label  string  `json:"label"`
 	Median float64 `json:"median"`
-	Low    float64 `json:"low"` // bounds of the interval; without one, the median
+	Low    float64 `json:"low"` // interval; both are the median if there is none
 	High   float64 `json:"high"`
 	N      int     `json:"n"`
 	Grade  string  `json:"grade"`
 }
 
-// figureOf returns a cell's value of a metric, divided by scale. ok is false if the cell has none.
+// figureOf returns a cell's value of a metric, divided by scale. ok is false if the cell has no value.
 func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok bool) {
 	v, ok := c.Metrics[metric]
 	f = ownFigure{c.Label, v.Median / scale, v.Low / scale, v.High / scale, v.N, c.Grade}
@@ -119,14 +119,14 @@ func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok b
 	return f, ok && v.Median > 0
 }
 
-// besideSpeed compares a published speed with that of a cell, in the published unit.
+// besideSpeed compares a published speed with a cell's speed, in the published unit.
 type besideSpeed struct {
 	Published catalogue.Speed `json:"published"`
 	Own       ownFigure       `json:"own"`
 	Ratio     float64         `json:"ratio"` // own ÷ published
 	Low       float64         `json:"ratio_low"`
 	High      float64         `json:"ratio_high"`
-	Differs   string          `json:"differs,omitempty"` // how the published one was measured differently
+	Differs   string          `json:"differs,omitempty"` // how the published speed was measured differently
 }
 
 func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) error {
@@ -200,7 +200,7 @@ power under load, and the run's idle power beside power that a study calls norma
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besidePowers(c.Powers, d) })
 }
 
-// besidePower compares a published power with that of a cell, in watts.
+// besidePower compares a published power with a cell's power, in watts.
 type besidePower struct {
 	Published catalogue.Power `json:"published"`
 	Own       ownFigure       `json:"own"`

@@ -82,7 +82,7 @@ only RUN, it is the first run.`,
 	return cmd
 }
 
-// pairOf returns the runs to compare. It prints a note with runs that it chose itself.
+// pairOf returns the runs to compare. If it has to choose a run, it prints a note that names both runs.
 func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) {
 	if len(args) == 2 {
 		return [2]string(args), nil
@@ -102,7 +102,8 @@ func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) 
 	return [2]string{older, newer}, nil
 }
 
-// comparisonText formats a comparison for a width (0: any), with what its imported runs lack.
+// comparisonText formats a comparison for a width (0 means unlimited). It also states what imported runs
+// lack.
 func comparisonText(c *analysis.RunComparison, labels map[string]string, width int,
 	docs ...*analysis.Document) string {
 	var b builder
@@ -173,8 +174,8 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 	return b.String()
 }
 
-// comparisonTable lays rows out in a line each, if need be without the words that all cells share, or else in
-// two lines each, or in paragraphs.
+// comparisonTable formats each row as one line. If the lines are too long for the width, it leaves out the
+// words that all cells share. If that does not suffice, it uses two lines per row, or paragraphs.
 func comparisonTable(rows grid, width int) string {
 	fits := func(text string) bool {
 		for line := range strings.Lines(text) {

@@ -93,7 +93,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 			list(each(done.Named, namedRun)))
 	}
 
-	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // would lock out others on a server
+	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // on a server, this would lock out others
 		size, failed := compactStore(ctx, p)
 		switch {
 		case ctx.Err() != nil:

@@ -40,7 +40,7 @@ prints the plans of these runs instead; you can run each by hand.`,
 				return err
 			}
 
-			// The document in a file may come from elsewhere, and name any lab, router and run.
+			// A document file may come from someone else and name any lab, router and run.
 			if run := runOf(args); (prove || dry) && app.NamesFile(run) {
 				return app.Usage("chokepoint diagnose RUN --prove",
 					"--prove needs a stored run: %s is a file", run)
@@ -154,7 +154,8 @@ func (p *program) experiments(ctx context.Context, doc *analysis.Document, class
 const proveUsage = "test each finding by experiment: three steps of one resource in\nrandom order, between " +
 	"untouched windows; then restore everything"
 
-// proveAlone returns an error for options that require --prove, and for unknown causes.
+// proveAlone returns an error if an option that requires --prove is used without it, or if the cause is
+// unknown.
 func proveAlone(prove, dry bool, class, codeFile string) error {
 	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
 		"--peer-code-file": codeFile != ""} {

@@ -53,7 +53,7 @@ func findingsText(f *app.Findings, width int) string {
 		wide = max(wide, len(c.Name))
 	}
 
-	var above trial.Capability // last one with a reason of its own
+	var above trial.Capability // last capability whose own reason was printed
 	for i, c := range all {
 		if i == 0 || c.Area != all[i-1].Area {
 			b.printf("\n%s\n", c.Area)
@@ -118,7 +118,7 @@ func findingsText(f *app.Findings, width int) string {
 	return b.String()
 }
 
-// alike reports whether two answers differ only in numbers, such as those in names of devices.
+// alike reports whether two answers differ only in numbers, such as the numbers in names of devices.
 func alike(a, b check.Answer) bool {
 	words := func(x check.Answer) string {
 		return strings.Map(func(r rune) rune {

@@ -141,8 +141,8 @@ func (p *program) effectsOfRuns(ctx context.Context, names, labels []string) (e 
 	return e, err
 }
 
-// runsText lists the runs behind effects with the levels set by hand, and other differences between the
-// runs.
+// runsText lists the runs behind effects, with the levels that were set by hand in each, and other
+// differences between the runs.
 func runsText(e model.Effects, width int) string {
 	var lines []string
 	for _, r := range e.Runs {

@@ -58,7 +58,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// interruptedBy replaces errors of a cancelled context by the interrupt that caused them, and keeps their
+// interruptedBy replaces errors of a cancelled context with the interrupt that caused them, and keeps their
 // hints.
 func interruptedBy(err error) error {
 	cause := app.ErrInterrupted
@@ -82,7 +82,7 @@ func exitCode(err error) int {
 	}
 
 	all := app.Leaves(err)
-	// A command that ran a command on a node exits with the code of that command.
+	// A command that ran another command on a node exits with the exit code of that command.
 	if len(all) == 1 {
 		if exit, ok := all[0].(*exitError); ok && exit.err == nil {
 			return exit.code
@@ -110,8 +110,8 @@ func leafCode(err error) int {
 	return codeError
 }
 
-// printError prints each error on a line, followed by its hints without duplicates, or all of it as a JSON
-// object.
+// printError prints each error on a line, followed by its hints without duplicates. With asJSON, it prints a
+// JSON object instead.
 func printError(w io.Writer, err error, code int, asJSON bool) {
 	report := struct {
 		Errors []string `json:"errors"`

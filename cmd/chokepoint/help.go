@@ -58,7 +58,7 @@ func helpText(cmd *cobra.Command) string {
 }
 
 func useLine(cmd *cobra.Command) string {
-	if cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") { // it only prints its help
+	if cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") { // the command only prints its help
 		return cmd.CommandPath() + " COMMAND"
 	}
 	return cmd.UseLine()

@@ -187,8 +187,8 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	return in, nil
 }
 
-// ofAgent matches the beginning of the output of chokepoint-agent; object matches that of a JSON object,
-// possibly after a shell prompt.
+// ofAgent matches the beginning of the output of chokepoint-agent. object matches the beginning of a JSON
+// object, possibly after a shell prompt.
 var (
 	ofAgent = check.Pattern(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
 	object  = check.Pattern(`\{\s*"`)

@@ -22,14 +22,14 @@ import (
 
 // foreignOptions are the options for files of other programs.
 type foreignOptions struct {
-	from   string   // format of the files; "" means detect it
+	from   string   // format of the files, detected if ""
 	sets   []string // NAME=LEVEL
 	labels runLabels
 }
 
-// importForeign creates a run from files; opened is the first of them, if it is already open. It reads all
-// files before it stores the run, and returns an error if two have the same content. Failed tests are
-// omitted with a note; if all failed, there is no run.
+// importForeign creates a run from files. If the first file is already open, it is passed as opened.
+// importForeign reads all files before it stores the run, and returns an error if two have the same content.
+// It omits failed tests with a note. If all tests failed, it creates no run.
 func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {
 	conditions, err := o.conditions()
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	}
 
 	var sources []foreign.Source
-	var failed error // of the first file that contains only failed tests
+	var failed error // error of the first file that contains only failed tests
 	measured := false
 	first := map[[sha256.Size]byte]string{} // content → file
 	for _, file := range files {
@@ -122,7 +122,7 @@ type importedRun struct {
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// keepRun stores a run with its trials, or nothing if that fails.
+// keepRun stores a run with its trials. If that fails, it stores nothing.
 func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []record.Trial) error {
 	err := st.CreateRun(ctx, run)
 	if err != nil {

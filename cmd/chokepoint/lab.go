@@ -169,8 +169,8 @@ func (s shownLab) row() []string {
 	return []string{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
 }
 
-// findLab returns the detached lab with this name. If name is empty, it returns the only lab, unless that
-// was started with another state directory, because it may be another user's.
+// findLab returns the detached lab with this name. If name is empty, it returns the only lab, unless that lab
+// was started with another state directory and may therefore be another user's.
 func findLab(d app.Dirs, name string) (lab.Info, error) {
 	labs, err := lab.List(d.Labs())
 	if err != nil {

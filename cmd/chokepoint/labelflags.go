@@ -24,7 +24,7 @@ func (l *runLabels) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&l.notes, "note", nil, "store this `TEXT` with the run; may be repeated")
 }
 
-// given reports whether any of them is set.
+// given reports whether any label is set.
 func (l *runLabels) given() bool { return l.name+l.device != "" || len(l.notes) > 0 }
 
 // check returns an error if the name is not valid, or if a text is not a single short line.

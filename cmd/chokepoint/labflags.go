@@ -32,7 +32,7 @@ type labOptions struct {
 	queues   int
 	driver   string
 	machines record.Machines // machines of a real lab; none if the lab is created on this machine
-	alone    bool            // a router is enough, without endpoints
+	alone    bool            // a router without endpoints is enough
 	meter    *record.Meter   // power meter; nil if there is none
 }
 
@@ -122,8 +122,8 @@ func (o *labOptions) settle() error {
 	return cmp.Or(o.readFile(), o.check(), o.absolute())
 }
 
-// readMeter sets the power meter to that of a flag, if it is not empty, in place of the lab file's. It
-// returns an error if the password cannot be read.
+// readMeter parses at, the value of a flag, and uses this power meter in place of the lab file's. If at is
+// empty, it keeps the lab file's meter. It returns an error if the meter's password cannot be read.
 func (o *labOptions) readMeter(at string) error {
 	if at != "" {
 		m, err := meter.Parse(at)
@@ -146,7 +146,7 @@ func (o *labOptions) readMeter(at string) error {
 	return nil
 }
 
-// condition adds the rate of the slowest link to a design that does not contain it.
+// condition adds the rate of the slowest link to a design that lacks this condition.
 func (o *labOptions) condition(d *record.Design) {
 	if o.machines.LinkSpeed != "" && d.Conditions[record.LinkCondition] == "" {
 		d.Conditions = maps.Clone(d.Conditions)
@@ -191,7 +191,7 @@ func (o *labOptions) describe(run *record.Run) {
 	}
 }
 
-// check returns an error if the lab cannot be created, before anything is changed.
+// check returns an error if the lab cannot be created. It is called before anything is changed.
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
@@ -262,7 +262,7 @@ func (o labOptions) check() error {
 	return err
 }
 
-// checkKernel returns an error if the kernel cannot boot, before anything is changed.
+// checkKernel returns an error if the kernel cannot boot. It is called before anything is changed.
 func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Package != "" && k.File != "" {
 		return app.Usage("leave out one of them", "--kernel-package with --kernel")

@@ -169,7 +169,7 @@ type limits struct {
 	Tunnel     string        `json:"tunnel"`
 	MTU        int           `json:"mtu"`                // size of the largest inner packet
 	FittingMTU int           `json:"fitting_mtu"`        // largest MTU that avoids fragmentation
-	BestMTU    int           `json:"best_mtu"`           // MTU in MTUs with the highest TCP goodput
+	BestMTU    int           `json:"best_mtu"`           // MTU with the highest TCP goodput, among MTUs
 	Carriers   []carrier     `json:"carriers,omitempty"` // outer tunnels, innermost first
 	Fragments  int           `json:"fragments"`          // number of fragments of a packet of MTU bytes
 	pieces     []int         // lengths of the fragments' IP packets
@@ -178,9 +178,11 @@ type limits struct {
 	Timestamps bool          `json:"tcp_timestamps"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
-	// mix of UDP packets; sizes are rounded means; absent if the largest packet does not fit
+	// IMIX is the limit for a mix of UDP packets. Its sizes are rounded means. It is absent if the largest
+	// packet does not fit.
 	IMIX *packetLimit `json:"imix,omitempty"`
-	// full TCP segments at other MTUs of the tunnel or, if there is none, of the link
+	// MTUs holds the limits for full TCP segments at other MTUs of the tunnel or, without a tunnel, of the
+	// link.
 	MTUs   []mtuLimit      `json:"mtus"`
 	Packet []overhead.Part `json:"packet_parts"` // full TCP segment as sent, before fragmentation
 }
@@ -203,7 +205,7 @@ type mtuLimit struct {
 type packetLimit struct {
 	Packet  int     `json:"packet_size"` // size of the inner IP packet
 	Payload int     `json:"payload_bytes"`
-	Wire    int     `json:"wire_bytes"` // with preamble and gap
+	Wire    int     `json:"wire_bytes"` // including preamble and gap
 	Rate    float64 `json:"packet_rate_pps"`
 	Goodput float64 `json:"goodput_bps"`
 	Ratio   float64 `json:"line_ratio"`
@@ -287,7 +289,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	return l, nil
 }
 
-// addMTUs adds the limits of other MTUs. path has the requested MTU.
+// addMTUs adds the limits at other MTUs. The MTU of path is the requested one.
 func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	least := map[int]int{4: 576, 6: 1280}[o.ip]
 	if l.FittingMTU < least {
@@ -322,8 +324,8 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	}
 }
 
-// limitOf returns the limit for packets with the given sizes in turn, each with header bytes of transport
-// header.
+// limitOf returns the limit for a repeating sequence of packets with the given sizes. header is the length of
+// their transport header in bytes.
 func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetLimit {
 	n := float64(len(sizes))
 	packet := 0

@@ -79,12 +79,12 @@ func listText(runs []store.Head, now time.Time, width int) string {
 	return trimmed(table(rows, 0))
 }
 
-// line returns text without line breaks, because a store may come from elsewhere.
+// line returns text without line breaks, because the text may come from someone else's store.
 func line(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// fit shortens rows to a width as far as possible: first the last column, which is dropped if little of it
-// would remain, then the widest of the shrinking columns. The first column keeps at least ids characters,
-// for the ids.
+// fit shortens rows to a width as far as possible. It first shortens the last column, or drops it if little
+// of it would remain. Then it shortens the widest of the shrinking columns. It keeps at least ids characters
+// of the first column, so that ids remain whole.
 func fit(rows grid, width, ids int) {
 	const gap, seen = 2, 8
 	wide := make([]int, len(rows[0]))
@@ -134,7 +134,7 @@ func fit(rows grid, width, ids int) {
 	}
 }
 
-// cut shortens text to at most most characters, including an ellipsis.
+// cut shortens text, including an ellipsis, to the maximum length most, in characters.
 func cut(text string, most int) string {
 	letters := []rune(text)
 	switch {

@@ -40,11 +40,11 @@ func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 // responsibility for it.
 const acceptNew = "accept-new"
 
-// machineFlags lists the names of those flags.
+// machineFlags lists the names of the flags that addMachineFlags adds.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
 	"router-wan", "data-port", "ssh-config", acceptNew}
 
-// addMachines adds the flags of machines to a command that also accepts a lab. The two exclude each other.
+// addMachines adds the machine flags to a command that also accepts a lab. A command line cannot use both.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
 	addMachineFlags(cmd.Flags(), m)
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
@@ -57,8 +57,8 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	}
 }
 
-// checkMachines returns an error for machines that are not valid, in terms of the flags. If alone, a router
-// is enough.
+// checkMachines returns an error that names the flags if the machines are not valid. If alone is set, a
+// router without client and server is enough.
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Client == m.Server

@@ -41,7 +41,7 @@ func write(w io.Writer, text string) error {
 // print writes a result to standard output.
 func (s streams) print(text string) error { return write(s.Out, text) }
 
-// put writes a file with create and prints its name.
+// put writes a file that create opens, and prints its name.
 func (s streams) put(create func(string) (*userfile.File, error), file string, content []byte) error {
 	if err := userfile.Put(create, file, content); err != nil {
 		return err
@@ -137,7 +137,7 @@ func distinct[T comparable](list []T) (out []T) {
 	return out
 }
 
-// paragraph returns the lines after an empty line, or "" if there are none.
+// paragraph joins the lines and puts an empty line before them. It returns "" if there are no lines.
 func paragraph(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -145,17 +145,17 @@ func paragraph(lines []string) string {
 	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
-// grid is a table: its rows, each a list of cells.
+// grid is a table. It holds rows, and each row holds cells.
 type grid [][]string
 
 func (g *grid) add(cells ...string) { *g = append(*g, cells) }
 
-// table formats rows in columns. flags are those of text/tabwriter.
+// table formats rows in columns. It passes flags to text/tabwriter.
 func table(rows grid, flags uint) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
 	for _, r := range rows {
-		line := strings.ReplaceAll(strings.Join(r, "\t"), "\n", " ") // a cell cannot look like a row
+		line := strings.ReplaceAll(strings.Join(r, "\t"), "\n", " ") // so that a cell cannot look like a row
 		fmt.Fprintln(w, check.Plain(line))
 	}
 
@@ -188,10 +188,11 @@ func (s streams) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", indented(text))
 }
 
-// indented indents further lines, so that what others wrote cannot look like a line of its own.
+// indented indents all lines but the first, so that text from others cannot look like a separate line of
+// output.
 func indented(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") }
 
-// fileWidth is the width of text if there is no terminal.
+// fileWidth is the width of output if there is no terminal.
 const fileWidth = 100
 
 // layouts maps formats to functions that render a document for a file.
@@ -205,7 +206,8 @@ var layouts = map[string]func(*analysis.Document) ([]byte, error){
 	},
 }
 
-// laidOut renders a document for the terminal, with its width and, unless NO_COLOR is set, in colour.
+// laidOut renders a document for the terminal. It uses the width of the terminal and, unless NO_COLOR is set,
+// colours.
 func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int, bool) string) string {
 	width, _, colours := s.screen()
 	return lay(d, cmp.Or(width, fileWidth), colours)
@@ -229,8 +231,8 @@ func (s streams) screen() (width int, moves, colours bool) {
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""
 }
 
-// hang wraps text to a width (0 means unlimited). The first line starts with head; the others are indented
-// by its length.
+// hang wraps text to a width (0 means unlimited). The first line starts with head, and the other lines are
+// indented by the length of head.
 func hang(head, text string, width int) string {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(head))
 	out := ""

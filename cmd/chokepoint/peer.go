@@ -89,7 +89,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	var at []netip.Addr // addresses to listen on; the first is also used for control
 	if o.isp.kind != "" {
 		var end func() error
-		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // only from the router
+		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // listen only on the router's side
 			return err
 		}
 		defer closing(&err, end)
@@ -221,8 +221,8 @@ func writeCode(file string, code host.Secret) error {
 	return nil
 }
 
-// refusals prints connections. It limits reports of refused ones to one per ten seconds for an address, and
-// one per second in total.
+// refusals prints connections. It prints at most one refused connection per address in ten seconds, and at
+// most one per second in total.
 type refusals struct {
 	note func(format string, args ...any)
 

@@ -49,7 +49,7 @@ func (o *ispOptions) alone() error {
 
 }
 
-// ofHost reports whether p.Addr may be the address of a host, and not a network, broadcast, multicast or
+// ofHost reports whether p.Addr may be the address of a host, rather than a network, broadcast, multicast or
 // loopback address.
 func ofHost(p netip.Prefix) bool {
 	a := p.Addr()
@@ -92,9 +92,9 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	return a, password, nil
 }
 
-// begin starts the provider in a child process, which undoes its changes even if this process is killed. It
-// prints events, and calls failed if the provider cannot continue. end waits until all changes are undone.
-// own holds the addresses on the router's side, IPv4 first.
+// begin starts the provider in a child process, which undoes its changes even if this process is killed.
+// begin prints events, and calls failed if the provider cannot continue. own holds the addresses on the
+// router's side, IPv4 first. end waits until all changes are undone.
 func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (own []netip.Addr,
 	end func() error, err error) {
 	a, password, err := o.access()

@@ -13,7 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// addPeerFlags adds the flags that name the peer. does describes what the command does with the peer.
+// addPeerFlags adds the flags that name the peer. The argument does is the part of their help that says what
+// the command does with the peer.
 func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
 	f.StringVar(&peer.At, "peer", "", does+": a name or an address, with :PORT if it is not the default; "+
 		"or iperf3://HOST, a third-party iperf3 server")
@@ -47,8 +48,8 @@ func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	return string(text), nil
 }
 
-// within waits for the user's input until ctx ends. read may then still be blocked; it does not keep the
-// program from exiting.
+// within waits for the user's input until ctx ends. A call of read that is still blocked then does not keep
+// the program from exiting.
 func within[T any](ctx context.Context, read func() (T, error)) (text T, err error) {
 	answered := make(chan struct{})
 	var got T

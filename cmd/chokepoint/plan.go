@@ -184,8 +184,8 @@ type expanded struct {
 	Trials   int              `json:"trials"`
 	Estimate int64            `json:"estimated_ns"`
 	Cells    []plannedCell    `json:"cells"`
-	Skipped  []record.Skipped `json:"skipped"`        // including ids
-	Rows     []record.Row     `json:"rows,omitempty"` // only for run
+	Skipped  []record.Skipped `json:"skipped"`        // with their ids
+	Rows     []record.Row     `json:"rows,omitempty"` // set only by run
 }
 
 // plannedCell is a cell with its id, in the form of documents.
@@ -217,8 +217,7 @@ func expandPlan(p *plan.Plan) expanded {
 	return out
 }
 
-// planHead describes a plan: its size, the levels that all cells share, and what is omitted with the
-// reasons.
+// planHead describes a plan: its size, the levels that all cells share, what is omitted, and why.
 func planHead(p *plan.Plan) string {
 	var b builder
 	d := p.Design
@@ -252,7 +251,7 @@ func planHead(p *plan.Plan) string {
 
 	for _, note := range p.Notes() {
 		word := "dropped"
-		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // drops nothing
+		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // it drops nothing
 			word = "note"
 		}
 

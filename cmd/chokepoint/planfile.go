@@ -31,11 +31,11 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 		plan.MinWindow.String()+", then drop the cells listed last")
 	flags.BoolVar(&o.Strict, "strict", false,
 		"with the plan rfc2544: use the standard's own durations: hours for each frame size")
-	// pflag shows a zero duration as a default that means something.
+	// Otherwise, pflag would print the zero duration as if it were a meaningful default.
 	flags.Lookup("for").DefValue = "0"
 }
 
-// validate takes the plan's name from the arguments, and checks the flags before a file is opened.
+// validate takes the plan's name from the arguments. It checks the flags before any file is opened.
 func (o *planOptions) validate(flags *pflag.FlagSet, args []string) error {
 	o.Name = append(args, "")[0]
 	if flags.Changed("seed") {

@@ -143,8 +143,8 @@ counts the rates to which a model does not apply.`,
 	return addJSON(cmd, "print one JSON document")
 }
 
-// askOfRun sets the tunnel and the protocol of a question to those that all cells of the run share, unless
-// flags set them.
+// askOfRun sets the tunnel and the protocol of a question, unless flags set them. It uses the tunnel and the
+// protocol that all cells of the run share.
 func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) error {
 	for _, at := range []struct {
 		flag  string

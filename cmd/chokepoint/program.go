@@ -21,8 +21,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// streams are the input and outputs of a command. Out receives the result, Err messages and progress.
-// Colours and cursor movement are used only on a terminal.
+// streams are the input and outputs of a command. Out receives the result, and Err receives messages and
+// progress. Colours and cursor movement are used only on a terminal.
 type streams struct {
 	In             io.Reader
 	Out, Err       io.Writer
@@ -250,7 +250,7 @@ func finish(p *program, cmd *cobra.Command, completions map[string]cobra.Complet
 	}
 
 	cmd.DisableFlagsInUseLine = true
-	flags := cmd.LocalFlags() // which cobra makes anew at each call
+	flags := cmd.LocalFlags() // cobra builds this set anew at each call
 	cmd.Use = useOf(cmd, flags)
 	cmd.SuggestionsMinimumDistance = 2
 	completeFlags(cmd, flags, completions)
@@ -290,7 +290,7 @@ func finish(p *program, cmd *cobra.Command, completions map[string]cobra.Complet
 }
 
 // useOf returns the usage line of a command: its arguments, the flags without which it does nothing, and
-// [flags] if it has others.
+// [flags] if it has other flags.
 func useOf(cmd *cobra.Command, flags *pflag.FlagSet) string {
 	named := strings.FieldsFunc(cmd.Use, func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') })
 	more := false
@@ -375,8 +375,8 @@ func usageOf(f *pflag.Flag) string {
 	return strings.TrimSpace("--"+f.Name+" "+name) + ": " + strings.Join(strings.Fields(usage), " ")
 }
 
-// nearestFlag returns the flag that was probably meant: one that starts with name, or differs by at most
-// two letters. It returns "" if there is none.
+// nearestFlag returns the flag that was probably meant, or "" if there is none. This is a flag that starts
+// with name, or that differs from it by at most two letters.
 func nearestFlag(cmd *cobra.Command, name string) string {
 	var names, begin []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -422,8 +422,9 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
 }
 
-// nearestCommand returns the subcommand that was probably meant: one that differs by at most two letters,
-// that starts with name, or that replaces a former command of that name. It returns "" if there is none.
+// nearestCommand returns the subcommand that was probably meant, or "" if there is none. This is a subcommand
+// that differs from name by at most two letters, that starts with name, or that replaces a former command of
+// that name.
 func nearestCommand(group *cobra.Command, name string) string {
 	var names []string
 	for _, c := range group.Commands() {
@@ -467,7 +468,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// runOf returns the run in a command's argument, or latest if there is none.
+// runOf returns the run in a command's argument, or "latest" if there is no argument.
 func runOf(args []string) string { return append(args, "latest")[0] }
 
 // optionalArg allows at most one argument.
@@ -476,8 +477,8 @@ func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd
 // noArgs allows no arguments.
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
 
-// known returns an error unless word is empty or one of words. The error describes the word by noun and
-// suggests the one that was probably meant.
+// known returns an error unless word is empty or in words. The error suggests the word that was probably
+// meant, and calls words by noun, such as "devices".
 func known(text, word, noun string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil

@@ -65,7 +65,8 @@ shorter here.` + transferRules,
 
 const sentUsage = "print one JSON object per run, with the hash of its content"
 
-// twoStores returns the directories with this machine's store, and those with the store that a flag names.
+// twoStores returns the directories with this machine's store, and the directories with the store that a flag
+// names.
 func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error) {
 	own, other = p.Dirs, p.Dirs
 	own.Store = ""

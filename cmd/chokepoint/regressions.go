@@ -10,9 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// regressions returns an error that joins all regressions. Suspect ones count only if strict. It prints a
-// note about uncounted regressions and about cells without a verdict. It returns an error if nothing was
-// compared.
+// regressions returns an error that joins all regressions. Suspect regressions count only if strict is set.
+// It prints a note about uncounted regressions and about cells without a verdict. It returns an error if
+// nothing was compared.
 func (p *program) regressions(c *analysis.RunComparison, labels map[string]string, strict bool) error {
 	var errs []error
 	suspect := 0

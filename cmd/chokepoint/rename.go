@@ -37,7 +37,7 @@ underscores, and no two runs have the same.`,
 	}, "print the id and the name as a JSON object")
 }
 
-// emptyName reports whether the only empty argument is the new name of rename, which removes the name.
+// emptyName reports whether the only empty argument is rename's new name. An empty new name removes the name.
 func emptyName(cmd *cobra.Command, args []string) bool {
 	return cmd.Name() == "rename" && slices.Index(args, "") == 1
 }

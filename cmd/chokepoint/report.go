@@ -100,7 +100,7 @@ func (o *reportOptions) validate(formatGiven bool) error {
 	return known("--format %q is not known", o.format, "formats", formats...)
 }
 
-// addOutput adds the flag for the output file, which has the same name in all commands.
+// addOutput adds the flag for the output file. The flag has the same name in all commands.
 func addOutput(cmd *cobra.Command, file *string, usage string) {
 	cmd.Flags().StringVarP(file, "output", "o", "", usage)
 }

@@ -28,7 +28,7 @@ type runOptions struct {
 	meter  string
 	prove  bool
 	dry    bool
-	// no lab, machine or peer is selected
+	// anywhere reports that no lab, machine or peer is selected.
 	anywhere bool
 }
 
@@ -112,7 +112,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	o.lab.describe(&head)
 	o.labels.describe(&head.RunHead)
 	result, err := p.Run(ctx, pl, head, o.RunOptions)
-	if !o.prove || !p.json { // with both, the document is printed last
+	if !o.prove || !p.json { // with --prove --json, the document is printed last
 		err = p.result(result, err, "")
 	}
 
@@ -142,7 +142,8 @@ func routerAlone(pl *plan.Plan) bool {
 	return len(pl.Cells()) > 0
 }
 
-// result prints the result of a run, and returns its errors joined with err, the error of the run itself.
+// result prints the result of a run. It returns the errors of printing joined with err, the error of the run
+// itself.
 func (p *program) result(r *app.Result, err error, of string) error {
 	if r == nil {
 		return err
@@ -162,8 +163,8 @@ func commandLine(args []string, seed uint64) string {
 	return command
 }
 
-// typed quotes a command line for a shell. It omits the run's name, which must be unique, and the store,
-// whose URL may contain a password.
+// typed quotes a command line for a shell. It omits the run's name, because names are unique, and the store,
+// because its URL may contain a password.
 func typed(args []string) string {
 	words := []string{"chokepoint"}
 	value := false // the next argument is the value of an omitted flag

@@ -137,7 +137,7 @@ type listenAddress struct {
 	local   bool   // only this machine can reach it
 }
 
-// urls returns the address of the first page, one a line if there are several.
+// urls returns the addresses of the first page, one per line.
 func (at listenAddress) urls(bound net.Addr) (text string, err error) {
 	hosts := []string{at.host}
 	if at.host == "" {
@@ -196,7 +196,7 @@ func parseListen(flag, value, example string) (at listenAddress, err error) {
 		local:   name == "localhost" || err == nil && ip.IsLoopback(),
 	}
 	if ip.Is4() {
-		at.network = "tcp4" // 0.0.0.0 would stand for all addresses of IPv6, too
+		at.network = "tcp4" // with "tcp", 0.0.0.0 would also accept IPv6
 	}
 
 	if ip.IsUnspecified() {
@@ -222,7 +222,8 @@ func (at listenAddress) listen(ctx context.Context) (net.Listener, error) {
 	return ln, nil
 }
 
-// onlyHere returns an error if other machines can reach the address: localhost may have any.
+// onlyHere returns an error if other machines can reach the address. It checks the bound address, because the
+// name localhost may stand for any.
 func (at listenAddress) onlyHere(bound net.Addr) error {
 	if !bound.(*net.TCPAddr).IP.IsLoopback() {
 		return at.reachable()

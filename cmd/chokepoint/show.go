@@ -60,8 +60,8 @@ measurements.`,
 	return cmd
 }
 
-// oneScreen renders a run on one screen, with the path of its page, if there is one, and further commands.
-// of is a space and the name of the run, or "" for the latest.
+// oneScreen renders a run on one screen, with the path of its page, if there is one, and further commands. of
+// is a space followed by the name of the run, or "" for the latest run.
 func (p *program) oneScreen(doc *analysis.Document, file, of string) string {
 	text := p.laidOut(doc, report.Screen)
 	if file != "" {

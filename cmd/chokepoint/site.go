@@ -103,8 +103,8 @@ func siteFolder() folder {
 // maxFolderMark is the maximum size of a marker file.
 const maxFolderMark = 1 << 20
 
-// write writes files to a directory and returns the path of the first. It replaces each file atomically,
-// and finally removes files that are no longer part of the content. It never changes files that the marker
+// write writes files to a directory and returns the path of the first file. It replaces each file atomically.
+// Finally, it removes files that are no longer part of the content. It never changes files that the marker
 // file does not list.
 func (k folder) write(dir string, files []report.File) (first string, err error) {
 	real, err := userfile.Resolve(dir)
@@ -195,7 +195,7 @@ func (k folder) filesOf(dir, real string) ([]string, error) {
 	return lines[1:], nil
 }
 
-// a returns the kind with its article.
+// a returns the kind with an indefinite article.
 func (k folder) a() string {
 	if strings.ContainsRune("aeiou", rune(k.what[0])) {
 		return "an " + k.what

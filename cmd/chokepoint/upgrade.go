@@ -71,7 +71,7 @@ Every run is stored. A command that was interrupted is continued with --resume.`
 	return cmd
 }
 
-// versionKinds describes in help texts what a version is.
+// versionKinds is the part of the help that describes what a version can be.
 const versionKinds = `With --lab vm, a version is a package of the distribution's kernel (such as
 linux-image-6.1.0-50-cloud-amd64), a kernel FILE or FILE:MODULES, or the FILE of a disk
 image. With a lab file, it is a level of the factor firmware, which the lab file's
@@ -82,7 +82,7 @@ func (o *versionOptions) addFlags(cmd *cobra.Command) {
 	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
 	f := cmd.Flags()
-	for _, name := range []string{"image", "kernel", "modules", "kernel-package"} { // the versions name them
+	for _, name := range []string{"image", "kernel", "modules", "kernel-package"} { // the versions name these
 		f.Lookup(name).Hidden = true
 	}
 
@@ -91,7 +91,7 @@ func (o *versionOptions) addFlags(cmd *cobra.Command) {
 	f.Bool("quiet", false, "show no progress, only warnings, errors and the result")
 }
 
-// splitPlan separates a plan that is the last argument from versions.
+// splitPlan separates the versions from a plan, if the last argument is one.
 func splitPlan(args []string) (versions, plans []string) {
 	if len(args) == 0 {
 		return nil, nil
@@ -126,7 +126,7 @@ func (o *versionOptions) settle(flags *pflag.FlagSet, args []string) ([]string, 
 	return names, o.plan.validate(flags, plans)
 }
 
-// read checks the lab, and reads the versions and the plan of a run with each.
+// read checks the lab and reads the versions. For each version, it also reads the plan of its runs.
 func (o *versionOptions) read(names []string) error {
 	plain, err := o.place()
 	if err != nil {
@@ -159,7 +159,7 @@ func (o *versionOptions) read(names []string) error {
 	return nil
 }
 
-// place reads and checks the lab, and notes it for the runs; it returns it without a version.
+// place reads and checks the lab, stores it for the runs, and returns it without a version.
 func (o *versionOptions) place() (labOptions, error) {
 	if err := o.lab.readFile(); err != nil {
 		return labOptions{}, err
@@ -179,8 +179,8 @@ func (o *versionOptions) place() (labOptions, error) {
 	return plain, nil
 }
 
-// planOf reads the plan of a run with a version. One run of each version makes a block; more would lengthen
-// it before the router boots anew.
+// planOf reads the plan for a run of a version. Each version has a single run in a block. More runs would
+// delay the boot of the next version.
 func (o *versionOptions) planOf(v app.RouterVersion, at labOptions) (*plan.Plan, error) {
 	request := o.plan.PlanRequest
 	request.Sets = append([]string{"method.runs=1"}, request.Sets...)
@@ -196,7 +196,7 @@ func (o *versionOptions) planOf(v app.RouterVersion, at labOptions) (*plan.Plan,
 	return pl, err
 }
 
-// tellApart gives versions of the same name different ones: "x", "x (2)".
+// tellApart renames versions that have the same name: "x", "x (2)".
 func tellApart(versions []app.RouterVersion) {
 	seen := map[string]int{}
 	for i := range versions {
@@ -251,7 +251,7 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 	return err
 }
 
-// version returns what a word of the command line names.
+// version returns the version that a word of the command line names.
 func (o *versionOptions) version(word string) (app.RouterVersion, error) {
 	v := app.RouterVersion{Name: word}
 	if o.lab.machines != (record.Machines{}) {

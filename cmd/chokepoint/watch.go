@@ -95,7 +95,7 @@ func runWatch(ctx context.Context, o watchOptions, p *program) error {
 	return s.exposed(ctx, o.metrics, watch)
 }
 
-// exposed calls watch, and meanwhile answers Prometheus at an address of this machine.
+// exposed calls watch and, while it runs, serves metrics for Prometheus at an address of this machine.
 func (s *glances) exposed(ctx context.Context, address string, watch func(context.Context) error) error {
 	at, err := parseListen("metrics", address, "127.0.0.1:9600")
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *glances) exposed(ctx context.Context, address string, watch func(contex
 	return errors.Join(err, <-ended)
 }
 
-// families returns the last glance as metrics, or none if it is too old.
+// families returns the last glance as metrics. It returns none if the glance is too old.
 func (s *glances) families() []report.Family {
 	last := s.last.Load()
 	if last == nil || time.Since(last.at) > s.fresh {
@@ -135,7 +135,7 @@ func (s *glances) families() []report.Family {
 	return report.GlanceFamilies(last.Glance)
 }
 
-// glances prints glances one after the other. On a terminal, each replaces the previous one.
+// glances prints one glance after another. On a terminal, each glance replaces the previous one.
 type glances struct {
 	p     *program
 	of    string
@@ -151,13 +151,13 @@ type timedGlance struct {
 	at time.Time
 }
 
-// staleAfter is the number of intervals after which a glance no longer describes the present.
+// staleAfter is the number of intervals after which a glance is out of date.
 const staleAfter = 3
 
-// pipeWidth is the width without a terminal, so large that lines are not cut.
+// pipeWidth is the width without a terminal. It is so large that no line is cut.
 const pipeWidth = 1000
 
-// found prints, once, what can affect packets on their path.
+// found prints, once, what may affect packets on their path.
 func (s *glances) found(v *record.Inventory) error {
 	lines, unknown := report.Found(v, true)
 	text := report.FoundTitle + "\n"

@@ -77,7 +77,7 @@ func unbroken(text string) (out []string) {
 // columnGap is the number of spaces between columns.
 const columnGap = 2
 
-// layout formats tables for a width (0 means unlimited). A row with a single cell is a heading and starts a
+// layout formats tables for a width (0 means unlimited). A row with a single cell is a heading that starts a
 // new table.
 func layout(rows grid, width int) string {
 	var b strings.Builder

@@ -40,7 +40,7 @@ type Bisection struct {
 	Outcome  string          `json:"outcome,omitempty"` // absent if the bisection has no answer yet
 	Summary  []string        `json:"summary"`
 	Culprits []string        `json:"culprits,omitempty"`    // versions that may have changed the result
-	P        float64         `json:"probability,omitempty"` // that one of Culprits changed the result
+	P        float64         `json:"probability,omitempty"` // probability that the cause is one of Culprits
 	Factors  record.Factors  `json:"factors,omitempty"`     // factors of the cell that the bisection follows
 	Cell     string          `json:"cell,omitempty"`
 	Metric   string          `json:"metric,omitempty"`
@@ -143,8 +143,8 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 	return x
 }
 
-// repeatSuspect requests a second run of a version whose only run is suspect, unless the version is left out,
-// before another version is measured or an answer is given.
+// repeatSuspect requests a second run of a version whose only run is suspect, unless the version is left out.
+// This run comes before another version is measured or an answer is given.
 func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int, skipped map[int]string) {
 	for v := range versions {
 		if skipped[v] == "" && boots[v] == 1 && suspect[v] == 1 {
@@ -181,8 +181,8 @@ func sideOf(share float64) string {
 	return sideUnclear
 }
 
-// choose follows the comparison of the ends that differs most clearly, which is the one whose change is
-// largest relative to the width of its interval. If none differs, choose sets the outcome.
+// choose selects the comparison of the ends that the bisection follows. This is the clearest difference: the
+// largest change relative to the width of its interval. If no comparison differs, choose sets the outcome.
 func (x *Bisection) choose(labels map[string]string, wanted func(label string) bool) {
 	most := 0.0
 	same, other := 0, 0
@@ -200,8 +200,8 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 		switch c.Verdict {
 		case statistics.Different:
 			width := max(math.Log(c.High/c.Low), 1e-9)
-			// Of changes that are equally clear but for rounding, bisect follows the first, so that it
-			// follows the same cell after an interruption.
+			// If several changes are equally clear apart from rounding, use the first, so that an interrupted
+			// bisection continues with the same cell.
 			if clear := math.Abs(math.Log(c.Ratio)) / width; clear > most*1.001 {
 				most, x.step = clear, &x.Ends.Comparisons[i]
 			}
@@ -237,7 +237,7 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 		label := labels[v.Factors.Key()]
 		zeros := len(v.New) > 0 && !slices.ContainsFunc(x.Ends.Metrics, func(m record.Metric) bool {
 			return m.Name == v.Metric && m.Better == record.Higher
-		}) // zeros of these metrics are good, such as the share of lost packets
+		}) // 0 is good for these metrics, such as the share of lost packets
 		if wanted(label) && !zeros && positive(v.Old) == len(pairs) && positive(v.New) == 0 {
 			x.Outcome, x.step = BisectLost, nil
 			x.Factors, x.Metric, x.Cell = v.Factors, v.Metric, label
@@ -246,8 +246,8 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 	}
 }
 
-// runs returns the runs that have a number for the cell, in order of time. A version with a run that lacks
-// the number is added to skipped, and the runs of skipped versions are left out.
+// runs returns, in order of time, the runs that have a number for the cell. If a run lacks the number, runs
+// adds its version to skipped. It leaves out the runs of skipped versions.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
 	for _, b := range blocks {
 		ends := b.Block <= 2*comparison.VersionBlocks

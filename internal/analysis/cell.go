@@ -126,7 +126,7 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 	return orEmpty(slices.DeleteFunc(all, func(s record.Skipped) bool { return measured[s.Factors.Key()] }))
 }
 
-// identified returns skipped cells with their ids, and with labels that differ from those of all cells.
+// identified returns skipped cells with their ids and with labels that no other cell has.
 func identified(c *factor.Catalogue, all []record.Skipped, cells []*metrics.Cell) []record.Skipped {
 	var factors []record.Factors
 	for _, s := range all {
@@ -165,7 +165,7 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		}
 
 		from := good
-		// If there is no idle power, it may have been measured with the idle path.
+		// If the trials have no idle power, it may have been measured with the idle path.
 		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 {
 			from = append(slices.Clone(good), validity.LastGood(g.idle)...)
 		}

@@ -158,8 +158,8 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 }
 
 // cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed is closest to the speed in the
-// tunnel, best first. Most tunnels use the kernel's own ciphers. The speed of OpenSSL is closer to theirs
-// than the speed of the kernel's ciphers called from a program, which needs a system call for each block. If
+// tunnel, best first. Most tunnels use the kernel's own ciphers. OpenSSL is closer to their speed than the
+// kernel's ciphers are when a program calls them, because the program needs a system call for each block. If
 // the tunnel has no AEAD, cipherOf returns "".
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)

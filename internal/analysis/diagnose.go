@@ -167,7 +167,8 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	return all[(len(all)-1)/2].ledger
 }
 
-// systemOf returns the system of the device under test, by its name in remedies, or "" if it is unknown.
+// systemOf returns the system of the device under test, by the name that remedies use, or "" if it is
+// unknown.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
 	if tested.Driven != record.DrivenByAgent {
@@ -187,7 +188,7 @@ func systemOf(run *record.Run) string {
 	return system
 }
 
-// withoutLoss removes the remedy flowtable if it would bypass rules of the device under test.
+// withoutLoss removes the "flowtable" remedy if it would bypass rules of the device under test.
 func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
 	tested := run.Tested()
 	lost := slices.ContainsFunc(run.Environments, func(e record.Environment) bool {

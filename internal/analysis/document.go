@@ -30,7 +30,7 @@ type Document struct {
 	// Ways describes the network between two machines, by IP version. It is absent for labs that chokepoint
 	// builds.
 	Ways []Way `json:"ways,omitempty"`
-	// Paths holds the diagnosis of each path that was measured from both ends only, as in plan blackbox.
+	// Paths holds the diagnosis of each path that was measured from both ends only, as in the plan blackbox.
 	Paths   []diagnosis.Path   `json:"paths,omitempty"`
 	Nodes   []record.NodeFacts `json:"nodes"`   // nodes of the topologies, with their properties
 	Metrics []record.Metric    `json:"metrics"` // declarations of all metrics that occur
@@ -101,7 +101,7 @@ type Cell struct {
 	Runs           int                  `json:"runs"`   // trials with numbers
 	Failed         int                  `json:"failed"` // trials without numbers
 
-	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded"; all probes of all trials
+	Latency map[string]Distribution `json:"latency,omitempty"` // by "idle" or "loaded"; probes of all trials
 	// Segments lists the parts of a path between machines whose routers answered probes, from near to far.
 	Segments []Segment `json:"segments,omitempty"`
 }
@@ -134,7 +134,8 @@ type UnderLoad struct {
 	Label      string                `json:"label"`
 	Directions map[string]LoadedPath `json:"directions"` // keys are "up", "down" and "both"
 	AddedNs    float64               `json:"added_ns,omitempty"`
-	// AddedInNoise reports that in no direction the load added more delay than the idle path's own variation.
+	// AddedInNoise reports that the load added no more delay than the idle path's own variation, in any
+	// direction.
 	AddedInNoise bool   `json:"added_in_noise,omitempty"`
 	Grade        string `json:"grade,omitempty"`
 }
@@ -253,8 +254,8 @@ type BackToBack struct {
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
 
-// TrialView is one trial as shown. Its phases are relative to its start, and its caveats include those of its
-// traffic.
+// TrialView is one trial as shown. Its phases are relative to its start, and its caveats include the caveats
+// of its traffic.
 type TrialView struct {
 	record.TrialHead
 	Row string `json:"row"`

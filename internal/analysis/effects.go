@@ -128,7 +128,7 @@ func (r runOfEffects) shares(other runOfEffects) bool {
 
 // EffectsOf returns the effects for a run's document, or nil if fewer than two factors have an effect.
 func EffectsOf(d *Document) *model.Effects {
-	const maxContrasts = 200_000 // pairs of levels, and pairs of such pairs, in each cell; limits the time
+	const maxContrasts = 200_000 // maximum number of contrasts, to limit the time
 	e := effectsOf([]runOfEffects{{Document: d, values: numbers(d)}}, maxContrasts)
 	if e.Several() {
 		return &e
@@ -166,7 +166,7 @@ func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	return all
 }
 
-// add stores the effects on the work w in all. traffic reports whether w is a load.
+// add adds e, the effects on the work w, to the result all. traffic reports whether w is a load.
 func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	if w == (work{}) {
 		e.Loads = all.Loads

@@ -26,9 +26,9 @@ var handFacts = [...]struct{ fact, factor string }{
 // labels, the factors are the conditions and the facts of the router in which the runs differ. If several
 // runs have the same levels, their blocks are combined.
 //
-// Runs are made at different times. Time does not affect a ratio within runs, such as that of two queues, nor
-// the interaction of a queue with a clock. It does affect a ratio between runs, for which each run counts
-// once.
+// Runs are made at different times. Time does not affect a ratio within runs, such as the ratio of two
+// queues, nor the interaction of a queue with a clock. It does affect a ratio between runs, for which each
+// run counts once.
 //
 // EffectsOfRuns returns an error if labels lacks a level for a run, or names a factor that varies within a
 // run.

@@ -27,7 +27,7 @@ type Glance struct {
 	// ObservingRatio is the CPU time used for sampling, as a share of one core. It is nil if the machine
 	// does not report it.
 	ObservingRatio *float64 `json:"observing_ratio,omitempty"`
-	// Candidate is the likely limit of the traffic. It is nil if the node's own samples show none.
+	// Candidate is the likely limit of the traffic. It is nil if the node's own samples show no limit.
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 

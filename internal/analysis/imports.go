@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage holds the traffic of a run's trials, by which an import is related to the run. Trials are added
-// one by one, because the trials of a day-long run are too large to load at once.
+// Carriage holds the traffic of a run's trials. This traffic shows when an import was recorded relative to
+// the run. Trials are added one by one, because the trials of a day-long run are too large to load at once.
 type Carriage struct{ trials []carried }
 
 // carried holds the received bytes of one trial's flows, and the trial's times on the controller's clock.

@@ -19,8 +19,9 @@ import (
 // summariseLatency computes the latency percentiles of a cell. If every trial has enough probes for a
 // percentile, the result is the median of the trials with its interval, as for other metrics. If only all
 // probes together are enough, the result is the percentile of the pooled probes, marked "pooled". The
-// interval of a pooled percentile is the range of the trials that have enough probes. If no trial has enough,
-// it is the order-statistic interval of the pooled probes; Level is then set, and assumes independent probes.
+// interval of a pooled percentile is the range of the trials that have enough probes. If no trial has enough
+// probes, the interval is the order-statistic interval of the pooled probes. Level is then set, and assumes
+// independent probes.
 func (g *group) summariseLatency(good []*validity.Graded) {
 	idle := probed(good, "idle")
 	if len(idle) == 0 {
@@ -118,9 +119,9 @@ func (g *group) addAdded() {
 }
 
 // AddedInNoise reports whether the delay that the load adds is too small to measure: its interval includes
-// zero, or its median is within the idle path's variation. The variation is the larger of two: that from
-// trial to trial, and that from probe to probe (p90 - p50) divided by the square root of the number of
-// trials.
+// zero, or its median is within the idle path's variation. This variation is the larger of the variation from
+// trial to trial and the variation from probe to probe, which is (p90 - p50) divided by the square root of
+// the number of trials.
 func (c *Cell) AddedInNoise() bool {
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok {
@@ -141,7 +142,7 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in ns. Values outside of this range are in no bucket; Beyond counts them.
+// Range of the histograms, in ns. Values outside this range are in no bucket. Beyond counts them.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9

@@ -34,7 +34,7 @@ const (
 	AdviceKeys     = "keys"
 )
 
-// alike is the smallest ratio of two speeds that matters for choosing a cipher.
+// alike is the smallest ratio of two speeds that matters for the choice of a cipher.
 const alike = 1.1
 
 const chacha = "chacha20-poly1305"
@@ -136,8 +136,8 @@ type finding struct {
 	speeds  []speed
 }
 
-// reconciled replaces contradictory advice about the VPN from different libraries by one sentence, because no
-// VPN can use all of these libraries.
+// reconciled replaces contradictory advice about the VPN from different libraries with one sentence, because
+// no VPN can use all of these libraries.
 func reconciled(all []Advice, found []finding) (out []Advice) {
 	var words []string
 	var speeds []speed
@@ -292,8 +292,8 @@ func AdviseHardware(cpu CPU) []Advice {
 	return nil
 }
 
-// comparable returns the block size and mode for comparing a library's AEADs: the block size nearest to that
-// of a WireGuard packet, in packet mode if that was measured.
+// comparable returns the block size and mode in which a library's AEADs are compared. The block size is the
+// one nearest to the size of a WireGuard packet. The mode is packet mode if it was measured.
 func comparable(library string, results []Result) (block int, mode string) {
 	distance := math.MaxInt
 	for _, r := range results {

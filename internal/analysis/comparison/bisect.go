@@ -12,21 +12,22 @@ import (
 // Outcomes of a bisection whose ends differ.
 const (
 	BisectCulprit   = "culprit"           // one version changed the result
-	BisectSeveral   = "no single culprit" // a version lies between the ends
+	BisectSeveral   = "no single culprit" // a version's result lies between those of the ends
 	BisectTester    = "it is the tester"  // the good end itself changed during the search
 	BisectUndecided = "undecided"         // the allowed runs did not suffice
 )
 
 // Bisect finds the version in a list that changed a result. The list starts with the oldest version. The
-// first version is the good end and the last one the bad end. Both were measured in blocks, and OfVersions
-// found that they differ. This difference is the step, and its position is the first version that has it.
+// first version is the good end, and the last version is the bad end. Both were measured in blocks, and
+// OfVersions found that they differ. This difference is the step, and its position is the first version that
+// has it.
 //
 // Bisect keeps a probability for each position of the step, and updates all of them with every run. The
-// blocks of the ends give the size of the step, the noise of a run and the drift of the tester. The next
-// version to measure is the one for which it is least certain whether it has the step. The search ends when
-// one position has nearly all the probability. The level of the tester is estimated from all runs, because
-// each run shows that level, whatever the position of the step. Therefore the good end is booted again only
-// if the level has become uncertain, and before an answer. The hypothesis of two steps, each a part of the
+// blocks of the ends give the size of the step, the noise of a run and the drift of the tester. Bisect next
+// measures the version for which it is least certain whether it has the step. The search ends when one
+// position has nearly all the probability. The level of the tester is estimated from all runs, because each
+// run shows that level, whatever the position of the step. Therefore, the good end is booted again only if
+// the level has become uncertain, and before an answer. The hypothesis of two steps, each a part of the
 // whole, competes with the hypothesis of a single step.
 type Bisect struct {
 	Versions int          // number of versions
@@ -34,10 +35,10 @@ type Bisect struct {
 	Runs     []VersionRun // in order of time
 }
 
-// VersionRun is one run of a version, after a boot of its own.
+// VersionRun is one run of a version. The router was booted for this run.
 type VersionRun struct {
 	Version int // index of the version, from 0
-	Block   int // blocks up to 2 × VersionBlocks measured both ends, later ones have one run
+	Block   int // blocks up to 2 × VersionBlocks measured both ends; later blocks have one run
 	At      time.Time
 	Value   float64 // value of the metric, above 0
 }
@@ -57,15 +58,15 @@ type BisectStep struct {
 const (
 	sure         = 0.945 // minimum probability of an answer
 	severalPrior = 0.01  // probability of two steps, before the search
-	severalLeft  = 0.03  // largest probability of two steps with which a single culprit is named
+	severalLeft  = 0.03  // largest probability of two steps at which a single culprit is named
 	outlierPrior = 0.01  // share of runs that are outliers
 	outlierWidth = 25    // additional variance of an outlier, in multiples of a run's variance
 	minFit       = -690  // lower limit of a run's log-likelihood, however far the run deviates
-	minNoise     = 1e-6  // variance of a run: versions differ by 0.1 %, even if the ends repeat exactly
+	minNoise     = 1e-6  // minimum variance of a run: versions differ by 0.1 % even if ends repeat exactly
 	driftPenalty = 1.5   // minimum log-likelihood that each faster drift must gain to be chosen
 	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
-	testerMoved  = 6.5   // log-likelihood ratio of "good end moved by the step" from which it has moved
-	testerStayed = -1.0  // the same ratio, up to which the good end has not moved
+	testerMoved  = 6.5   // minimum log-likelihood ratio at which the good end has moved by the step
+	testerStayed = -1.0  // maximum of the same ratio at which the good end has not moved
 	settled      = 0.001 // variance of a version's share of the step, below which its side is known
 	runsOfOne    = 6     // maximum number of runs of one version
 )
@@ -73,15 +74,15 @@ const (
 // maxRuns returns the maximum number of runs of a search among the given number of positions.
 func maxRuns(positions int) int { return 4 + 4*bits.Len(uint(positions)) }
 
-// parts lists the possible shares of the first of two steps in the whole step.
+// parts lists the shares of the whole step that the first of two steps may have.
 var parts = [...]float64{1. / 3, 1. / 2, 2. / 3}
 
 // drifts lists the possible variances of the tester's drift from run to run, in multiples of a run's
 // variance.
 var drifts = [...]float64{.002, .01, .05, .25}
 
-// noise holds variances of logarithms: the variance of a run, and that of the drift in the usual time between
-// two runs, every.
+// noise holds variances of logarithms. run is the variance of a run. drift is the variance of the drift
+// during every, the usual time between two runs.
 type noise struct {
 	run, drift float64
 	every      time.Duration
@@ -264,8 +265,8 @@ func (s search) lost() bool {
 	return math.Sqrt(now.levelVar) > levelKnown*math.Abs(s.start.step)
 }
 
-// suspects returns the range of positions around the most probable one that is just large enough for the
-// probability sure.
+// suspects returns the smallest range of positions, around the most probable one, that has the probability
+// sure.
 func (s search) suspects() BisectStep {
 	low, high := s.best, s.best
 	p := s.single[s.best]
@@ -310,7 +311,7 @@ func (s search) checked(answer BisectStep) BisectStep {
 }
 
 // follow returns the belief after all runs, for steps at the positions first and second. The first step has
-// the share part of the whole change. If each is not nil, follow calls it before every run.
+// the share part of the whole change. Unless the function each is nil, follow calls it before every run.
 func (s search) follow(first, second int, part float64, each func(before belief, r VersionRun)) belief {
 	x := s.start
 	for _, r := range s.runs {

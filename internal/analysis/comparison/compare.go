@@ -21,7 +21,8 @@ import (
 const SmallestRelevant = statistics.SmallestRelevant
 
 // comparedMetrics lists the metrics on which cells are compared. Metrics of a path are compared once per pair
-// of paths. Only rates are compared with the plan's baseline, because that may differ in several factors.
+// of paths. Only rates are compared with the plan's baseline, because the baseline may differ in several
+// factors.
 var comparedMetrics = [...]struct {
 	metric           string
 	ofPath, baseline bool
@@ -186,8 +187,8 @@ func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[i
 }
 
 // ComparePaired compares one metric of two cells of a run by block. It returns the ratio b ÷ a or, if a value
-// is not positive, the difference. The verdict is for this comparison alone. by contains the logarithms or
-// differences by block, for FamilyTest.
+// is not positive, the difference. The verdict is for this comparison alone. The map by holds the logarithms
+// of the ratios, or the differences, by block. It is the input of FamilyTest.
 func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[int]float64) {
 	by = logRatios(b, a)
 	ratio := true
@@ -326,7 +327,7 @@ type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // end of "a share", such as "of the same without tunnel"
+	Name    string         `json:"name"` // what follows "a share", such as "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
 	// Difference reports that Ratio, Low and High are a difference in the metric's unit, because zeros leave
 	// no ratio.

@@ -57,7 +57,7 @@ type Run struct {
 	Path   func(record.Factors) record.Factors
 }
 
-// OfRuns compares the cells that both runs have, given as cells.
+// OfRuns compares two runs in the given cells, which both runs have.
 func OfRuns(cells []record.Factors, first, second Run, causes []string) []Comparison {
 	out := []Comparison{}
 	var a, b []map[int]float64

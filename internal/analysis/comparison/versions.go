@@ -15,7 +15,7 @@ import (
 // change must also be confirmed by as many further blocks.
 const VersionBlocks = statistics.MinInterval
 
-// smallestChange is the smallest relative change of a median that is worth repeating the measurement for.
+// smallestChange is the smallest relative change of a median for which the measurement is repeated.
 const smallestChange = 0.01
 
 // Versions holds a metric of a cell in two versions of a router, by block. Blocks after the first
@@ -26,11 +26,11 @@ type Versions struct {
 	Old, New map[int]float64
 }
 
-// OfVersions compares versions with an old one, block by block. Each element of all holds the cells of one
-// version. The verdict is Different only if each of the first six blocks shows the change, its median exceeds
-// 1 %, and six further blocks all show it again. Disturbed nights and single spikes hardly ever meet this
-// rule, but they often pass a test of the data of one night. The p-value is corrected for the comparisons of
-// all versions.
+// OfVersions compares new versions with an old one, block by block. all has one element per version, which
+// holds the cells of that version. The verdict is Different only if each of the first six blocks shows the
+// change, its median exceeds 1 %, and six further blocks all show it again. Disturbed nights and single
+// spikes hardly ever meet this rule, but they often pass a test of the data of one night. The p-value is
+// corrected for the comparisons of all versions.
 func OfVersions(all [][]Versions) [][]Comparison {
 	var flat []Comparison
 	var family []map[int]float64
@@ -70,7 +70,7 @@ func OfVersions(all [][]Versions) [][]Comparison {
 	return out
 }
 
-// repeated replaces the verdict of the test by that of the rule in OfVersions: all of the first blocks show
+// repeated replaces the verdict of the test with that of the rule in OfVersions: all of the first blocks show
 // the change, and all of the later blocks show it again.
 func (c *Comparison) repeated(logs map[int]float64) {
 	if c.N < statistics.MinInterval || c.Verdict == statistics.SameWithin {

@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conditions maps names to functions that report whether a condition for a remedy holds in the trial. Before
-// a name, "not " negates it.
+// conditions maps the name of a condition for a remedy to a function that reports whether the condition holds
+// in the trial. A remedy negates a condition with "not " before its name.
 var conditions = map[string]func(*Observation) bool{
 	"offloaded": func(o *Observation) bool { // a router's flowtable carries connections
 		return slices.ContainsFunc(o.Routers(), func(node string) bool {

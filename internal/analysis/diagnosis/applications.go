@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// tcpShares holds shares of the window: busy is the share in which TCP had data to send; rwnd and sndbuf are
+// tcpShares holds shares of the window. busy is the share in which TCP had data to send. rwnd and sndbuf are
 // the shares in which the receive window or the send buffer stopped it.
 type tcpShares struct{ busy, rwnd, sndbuf float64 }
 
@@ -27,7 +27,7 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 }
 
 // buffers returns the sizes of the sender's and the receiver's socket buffers in bytes, as their kernels
-// report them; 0 means unknown.
+// report them. A size of 0 means unknown.
 func (o *Observation) buffers() (send, receive float64) {
 	read := func(key string) float64 {
 		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
@@ -49,7 +49,7 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
 
-// zeroWindows returns how often per second the receiver advertised a zero window; ok is false if the counters
+// zeroWindows returns how often per second the receiver advertised a zero window. ok is false if the counters
 // are missing.
 func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	_, receiver := o.Ends()

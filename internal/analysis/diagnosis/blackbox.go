@@ -84,7 +84,7 @@ type sweep struct {
 	rates            []float64 // bit/s of the cells of flat whose load exceeded the path
 	packets, bytes   float64   // degree, 0 to 1, to which the limit counts packets or bytes
 	uncounted        string    // reason why packets and bytes are unknown
-	bps, pps         float64   // medians of those cells: bit/s with the Ethernet header, and packets/s
+	bps, pps         float64   // medians of the cells in rates: bit/s with the Ethernet header, and packets/s
 	idleNs           float64
 	probedNs, tcpNs  float64 // delay that TCP adds to the RTT of probes, and to its own RTT
 }
@@ -235,7 +235,7 @@ func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
 func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput) }
 
-// greatest returns the largest value that of returns for the cells, or 0 if there are no cells.
+// greatest applies of to each cell and returns the largest result, or 0 if there are no cells.
 func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
 	for _, c := range cells {
 		value = max(value, of(c))
@@ -243,7 +243,7 @@ func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
 	return value
 }
 
-// addedNs returns the delay that TCP adds to the RTT: that of probes or its own, whichever is larger.
+// addedNs returns the delay that TCP adds to the RTT of probes or to its own RTT, whichever delay is larger.
 func (s *sweep) addedNs() float64 { return max(s.probedNs, s.tcpNs) }
 
 // queueBytes returns the length of the queue while TCP fills the path.

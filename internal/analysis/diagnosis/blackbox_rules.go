@@ -32,8 +32,8 @@ var sweepRules = []struct {
 // counting lists the classes whose rules need to know whether the limit counts packets or bytes.
 var counting = []string{perPacket, oneCorePerFlow, perByte, perFlowLimit, Shaper, Policer}
 
-// check applies the rule of every class. Terms keep their prior weights, because the weights of the classes
-// with the same names were fitted to telemetry of nodes.
+// check applies the rule of every class. Terms keep their prior weights. The fitted weights do not apply,
+// even for classes with the same names, because they were fitted to telemetry of nodes.
 func (s *sweep) check() []Candidate {
 	var out []Candidate
 	for _, r := range sweepRules {
@@ -84,8 +84,8 @@ func checkOneCore(s *sweep) Candidate {
 		text("one core per flow: %r with one, %r with several", one, several)
 }
 
-// waits rates from 0 to 1 how surely a queue fills in front of a per-byte limit. TCP's own RTT needs a larger
-// increase than the probes' RTT, because it also grows when the ends lack CPU time. Probes do not pass
+// waits returns the certainty, from 0 to 1, that a queue fills in front of a per-byte limit. TCP's own RTT
+// must grow more than the probes' RTT, because it also grows when the ends lack CPU time. Probes do not pass
 // through a flow's own queue.
 func (s *sweep) waits() (float64, Fact) {
 	const few = 6 * 1514 * 8 // bits in six full frames, which any device buffers
@@ -114,8 +114,8 @@ func checkPerByte(s *sweep) Candidate {
 		text("a per-byte limit of about %b", s.bps)
 }
 
-// checkPerFlow checks for a per-byte limit that applies to each flow separately: several TCP streams carry
-// more than one TCP stream, and more than one UDP flow at full rate.
+// checkPerFlow checks for a per-byte limit that applies to each flow separately. Several TCP streams must
+// carry more together than a single TCP stream, and more than a single UDP flow at full rate.
 func checkPerFlow(s *sweep) Candidate {
 	one := s.one.goodput()
 	several := s.many.goodput()
@@ -150,7 +150,7 @@ func checkPolicer(s *sweep) Candidate {
 		text("a policer at %b: it drops, and queues no more than %k", s.bps, s.queueBytes())
 }
 
-// checkSmallQueue checks for a path that carries a steady rate but drops packets of bursts, such as TCP's.
+// checkSmallQueue checks for a path that carries a steady rate but drops packets from bursts, such as TCP's.
 func checkSmallQueue(s *sweep) Candidate {
 	udp := s.udp()
 	tcp := s.tcp()
@@ -279,7 +279,8 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	return ratio(rate, float64(asked)), rate, asked > 0
 }
 
-// connecting checks for a limit on new connections: the loads on open connections must get through.
+// connecting checks for a limit on new connections. It requires that the loads on open connections get
+// through.
 func (s *sweep) connecting(share, rate float64, terms ...Term) Candidate {
 	return special(append(terms, requires("open-ones-pass", s.restLost(), .15, .03))...).
 		facts(seen(metrics.FlowRate, rate, "%h of the new connections complete in time, %s", share,
@@ -316,9 +317,9 @@ func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.median(metrics.RTTTCP), s.idleNs) / 1e9
 }
 
-// perFlow rates from 0 to 1 how surely each flow has a limit of its own. It uses the ratio of the rate of
-// several flows to that of one flow or, if that is unknown, the bytes that one flow has in flight: with fewer
-// than two segments in flight, no window limits the flow.
+// perFlow returns the certainty, from 0 to 1, that each flow is limited separately. It uses the ratio of the
+// rate of several flows to the rate of one flow. If that ratio is unknown, it uses the bytes that one flow
+// has in flight: with fewer than two segments in flight, no window limits the flow.
 func (s *sweep) perFlow() float64 {
 	one, many := s.one.goodput(), s.many.goodput()
 	if one > 0 && many > 0 {
@@ -327,7 +328,7 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy checks whether an end limits TCP. metric is the share of the time in which it did.
+// limitedBy checks whether an end limits TCP. metric names the share of the time in which the end did so.
 func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {
@@ -371,8 +372,8 @@ func checkSender(s *sweep) Candidate {
 		text("the sending application writes only %b", s.one.goodput())
 }
 
-// received returns the highest goodput of an application: TCP's if there is one, because counting UDP packets
-// may cost the receiver less than delivering data to an application.
+// received returns the highest goodput of an application. It prefers TCP's goodput, because counting UDP
+// packets may cost the receiver less than delivering data to an application.
 func (s *sweep) received() float64 { return cmp.Or(s.tcp(), s.udp()) }
 
 // checkTester checks for loads that nothing on the path limits.

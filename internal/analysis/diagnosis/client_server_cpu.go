@@ -1,6 +1,6 @@
 package diagnosis
 
-// threadUse returns the CPU time of an end's load generator as a share of the window: that of its busiest
+// threadUse returns the CPU time of an end's load generator as shares of the window: the share of its busiest
 // thread, and the sum over all threads.
 func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	for _, u := range o.Trial.Traffic.Ends {

@@ -27,14 +27,14 @@ type Rule struct {
 	// OfFailed marks a rule that also applies to failed trials, which have a cause but no rate.
 	OfFailed bool
 	// ToTester bounds the gain by the rate that the tester reaches without the router, unless the candidate
-	// has a bound of its own.
+	// has its own bound.
 	ToTester bool
 	// Delay marks a class that adds delay, so that its experiments are measured by the RTT.
 	Delay bool
 	Check func(*Observation) Candidate
-	// Experiments returns experiments that could refute the cause, those at the tester first. Each step
-	// states the share of the resource that it leaves. No step lowers the rate of the load, because any path
-	// carries a lower rate, whatever the cause. Tests adds the experiments for the kind of limit.
+	// Experiments returns experiments that could refute the cause. Experiments at the tester come first. Each
+	// step states the share of the resource that it leaves. No step lowers the rate of the load, because any
+	// path carries a lower rate, whatever the cause. Tests adds the experiments for the kind of limit.
 	Experiments func(*Observation) []Experiment
 }
 
@@ -70,11 +70,11 @@ type Experiment struct {
 
 // Remedy is a change that removes or mitigates a limit, for one system.
 type Remedy struct {
-	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd", "" means any
+	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd"; "" means any
 	Do       string   `json:"do"`     // the change in words
 	Commands []string `json:"commands,omitempty"`
 	Risk     string   `json:"risk,omitempty"`
-	// Factor and Level express the remedy as a factor of plans, if there is one. The command tune tries this
+	// Factor and Level express the remedy as a factor of plans, if there is one. chokepoint tune tries this
 	// level.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
@@ -375,10 +375,10 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
-// If at least half of the trials were examined, typical returns the candidate with the median score (the
-// lower of the two in the middle). Otherwise, it returns one of the candidates that were not examined, which
-// gives the reason. For the class healthy, it uses the lower quartile instead of the median: three of four
-// trials must be unlimited.
+// typical returns the candidate that represents the trials. If at least half of the trials were examined,
+// this is the candidate with the median score (the lower of the two in the middle). Otherwise, it is one of
+// the candidates that were not examined, which gives the reason. For the class "healthy", typical uses the
+// lower quartile instead of the median: three of four trials must be unlimited.
 func typical(all []Candidate) Candidate {
 	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)
@@ -394,8 +394,8 @@ func typical(all []Candidate) Candidate {
 	return with[(len(with)-1)/2]
 }
 
-// weigh turns scores into probabilities. It returns the probability of an unknown cause, which completes
-// their sum to 1.
+// weigh turns scores into probabilities. It returns the probability of an unknown cause, with which the
+// probabilities add up to 1.
 func weigh(all []Candidate) (unknown float64) {
 	highest := 0.0
 	for _, j := range all {

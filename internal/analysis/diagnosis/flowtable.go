@@ -11,9 +11,9 @@ import (
 // FlowtableFactor is the factor whose remedies let established connections bypass the packet filter.
 const FlowtableFactor = "flowtable"
 
-// FlowtableLoss describes the owner's rules that a flowtable would bypass on a node: those that limit, drop,
+// FlowtableLoss describes the owner's rules that a flowtable would bypass on a node: rules that limit, drop,
 // log or count forwarded packets. If the packet filter of a machine outside the lab could not be read, it may
-// have such rules. FlowtableLoss returns "" if a flowtable bypasses none.
+// have such rules. FlowtableLoss returns "" if a flowtable bypasses no such rule.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	unread := "it may take away rules of the owner of " + n.Name + ": "
 	for _, part := range []string{"filter", "iptables"} {

@@ -38,7 +38,7 @@ var fragmentation = Rule{
 
 		made, maker, _ := o.maxOnPath(created)
 		if made > fragments/4 {
-			at = maker // the node that fragments, rather than the one that reassembles
+			at = maker // the node that fragments, not the node that reassembles
 		}
 
 		got := o.goodput()
@@ -69,10 +69,10 @@ var fragmentation = Rule{
 	}),
 }
 
-// fragmentsGain returns an upper bound of the gain if no packets are fragmented any more, given the share of
-// packets that are fragmented now. Twice as many packets cost twice the work. A packet is also lost if either
-// half is lost, and CUBIC's rate falls by less than half if the loss doubles (RFC 9438, section 5.1).
-// fragmentsGain returns 0 if the path merges packets, because it does not merge fragments.
+// fragmentsGain returns an upper bound of the gain from avoiding all fragments. share is the share of packets
+// that are fragmented now. Twice as many packets cost twice the work. A packet is also lost if either half is
+// lost, and CUBIC's rate falls by less than half if the loss doubles (RFC 9438, section 5.1). fragmentsGain
+// returns 0 if the path merges packets, because fragments are not merged.
 func (o *Observation) fragmentsGain(share float64) float64 {
 	for _, h := range o.hops() {
 		if o.pieces(o.passed(h.out, "tx")) > 1 {

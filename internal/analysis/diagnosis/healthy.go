@@ -89,8 +89,8 @@ func (o *Observation) allConnections() Candidate {
 		text("nothing holds this load back: every connection completes at the requested rate")
 }
 
-// connected returns two shares of the flows that were due in the window: those completed by its end, and
-// those that failed. If flows start at random times, the number due varies.
+// connected returns two shares of the flows that were due in the window: the flows that completed by its end,
+// and the flows that failed. If flows start at random times, the number due varies.
 func (o *Observation) connected() (done, failed float64) {
 	flows := o.Trial.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {

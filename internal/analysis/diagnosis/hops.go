@@ -30,7 +30,7 @@ func (o *Observation) wayNodes() (out []string) {
 type hop struct{ out, in place }
 
 // hops returns the links on the path of the load's data, in order. For a load in both directions, the links
-// of the direction up come before the links of down.
+// of "up" come before the links of "down".
 func (o *Observation) hops() []hop {
 	port := func(p record.TopoPort) place { return place{p.Node, p.Port} }
 	var up []hop
@@ -67,7 +67,7 @@ type queue struct {
 	refused    float64 // packets that the device behind the queue dropped, before and in the window
 	overlimits float64 // throttling events ÷ packets
 	rateBps    float64 // frame rate of the port
-	setBps     float64 // rate limit that is configured; 0 means none, or unknown
+	setBps     float64 // configured rate limit; 0 means none, or unknown
 	owned      bool    // the rate was set by the owner, or by a queue of the plan
 	waited     float64 // share of the window's samples in which packets waited; 1 if not sampled
 	fifos      bool    // the queue's classes are FIFOs
@@ -75,8 +75,8 @@ type queue struct {
 	full       bool    // a sample shows the queue at least 90 % full; false if its limit is unknown
 }
 
-// idle rates from 0 to 1 how surely a throttling queue does not limit the load. The kernel counts an
-// overlimit for each packet that waits for a token, even far below the configured rate. A queue at 80 % of
+// idle returns the certainty, from 0 to 1, that a throttling queue does not limit the load. The kernel counts
+// an overlimit for each packet that waits for a token, even far below the configured rate. A queue at 80 % of
 // its rate or less counts as idle, unless packets wait all the time. If the rate is unknown, the queue counts
 // as idle if it drops nothing and is mostly empty.
 func (q queue) idle() float64 {
@@ -97,7 +97,7 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds returns the number of overlimits per packet, reduced to the degree to which the queue is idle. If
+// holds returns the number of overlimits per packet, reduced by the degree to which the queue is idle. If
 // overlimits are not counted, as with fq, a port that sends at the queue's rate counts as throttled.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
@@ -212,7 +212,7 @@ func (o *Observation) extra(node, device string) bool {
 	return device != "lo" && !strings.HasPrefix(device, "ifb") && !o.isPort(node, device)
 }
 
-// found returns a port's device from the inventory, or an empty one if it was not read.
+// found returns a port's device from the inventory, or an empty device if the inventory was not read.
 func (o *Observation) found(at place) *record.NetDevice {
 	for _, e := range o.Run.Environments {
 		d := e.Inventory.Device(at.Element)
@@ -249,8 +249,9 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	return q, ""
 }
 
-// setTo returns the configured rate of a port's queue, whether it belongs to a shaper rather than to an
-// emulated link, and whether its classes have FIFOs. The plan or the owner may have configured it.
+// setTo returns the configured rate of a port's queue, whether the rate belongs to a shaper rather than to an
+// emulated link, and whether the queue's classes have FIFOs. The plan or the owner may have configured the
+// rate.
 func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	cell := o.Trial.Row.Factors
 	set := false
@@ -359,8 +360,8 @@ func (o *Observation) addedDelay() (d delay, ok bool) {
 	return d, ok || len(rtts) > 0
 }
 
-// queueing returns the delay of probes or, if it is more, that of TCP. TCP's own RTT also contains up to 5 ms
-// that the ends take.
+// queueing returns the delay of probes or, if it is larger, the delay of TCP. The delay of TCP counts for at
+// most 5 ms more than the delay of probes, because the ends may add that much to TCP's own RTT.
 func (d delay) queueing() float64 { return max(d.probes, min(d.tcp, d.probes+5e6)) }
 
 // fact reports the median RTT of probes under load, with the lowest RTT as its baseline.

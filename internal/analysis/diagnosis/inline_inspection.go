@@ -47,8 +47,8 @@ var inlineInspection = Rule{
 	}),
 }
 
-// inspects describes the programs that receive a node's packets, or returns "" if there are none. why is set
-// if that is unknown.
+// inspects describes the programs that receive a node's packets, or returns "" if there are none. If this is
+// unknown, why is the reason.
 func (o *Observation) inspects(node string) (what, why string) {
 	e := o.environment(node)
 	if why := e.Inventory.Lacks("taps"); why != "" {

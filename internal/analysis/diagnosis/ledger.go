@@ -23,10 +23,10 @@ type Ledger struct {
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
 	DiedPackets   float64   `json:"died_packets"` // number of lost data packets, over all stages
 	// RestPackets is the number of missed packets whose loss no counter explains. It is negative if the
-	// counters show more losses than packets are missing.
+	// counters show more lost packets than missed ones.
 	RestPackets float64 `json:"rest_packets"`
-	// RestWhere describes the stage at which at least half of the missing or surplus packets in RestPackets
-	// lies between two counters.
+	// RestWhere describes the first stage without counters or, if all have counters, the stage whose counters
+	// differ most, by at least half of RestPackets.
 	RestWhere string `json:"rest_where,omitempty"`
 
 	// AddedNs is TCP's mean RTT in the window minus its minimum, or the median one-way delay of datagrams.
@@ -197,7 +197,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 	return out
 }
 
-// split separates the accounts at the node that packets leave from those at the next node.
+// split separates the accounts at the node that packets leave from the accounts at the next node.
 func split(all []Account, node string) (leaving, arriving []Account) {
 	for _, a := range all {
 		if a.Node == node {
@@ -251,7 +251,7 @@ func leftLast(stages []Account) *float64 {
 	return nil
 }
 
-// deadliest returns the stage that lost most packets. ok is false if no packet was lost.
+// deadliest returns the stage that lost the most packets. ok is false if no packet was lost.
 func deadliest(stages []Account) (worst Account, ok bool) {
 	for _, a := range stages {
 		if a.DiedPackets() > worst.DiedPackets() {
@@ -363,9 +363,9 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	}
 }
 
-// diesBetween scales the losses counted in a router to the difference between the packets that the router
-// received on one port and those that it queued on the other port. The counters may count merged packets,
-// each of which stands for several segments.
+// diesBetween scales the losses counted in a router, because the counters may count merged packets, each of
+// which stands for several segments. It scales them to the number of packets that the router received on one
+// port minus the number that it queued on the other port.
 func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -409,8 +409,7 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in place) {
 	}
 }
 
-// countingNoise is the largest difference, in packets, between two counters that merging between them
-// explains.
+// countingNoise is the largest difference, in packets, between two counters that merging of packets explains.
 const countingNoise = 8
 
 const (
@@ -444,7 +443,7 @@ func (o *Observation) merged(at place) float64 {
 	return max(ratio(rx.packets, data), 1) * o.pieces(rx)
 }
 
-// countedReasons lists the kernel's drop reasons for packets that other counters also contain.
+// countedReasons lists the kernel's drop reasons for packets that other counters also count.
 var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "CPU_BACKLOG", "FULL_RING",
 	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
 	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
@@ -490,9 +489,9 @@ func (o *Observation) receive(l *Ledger) {
 	l.Data = append(l.Data, ip, socket)
 }
 
-// Tolerance returns the largest difference, in packets, that a ledger may have between its sums: 1 % of the
-// missed packets, 0.3 % of the sent ones (segments in merged packets are estimated), or five packets,
-// whichever is largest.
+// Tolerance returns the largest difference, in packets, that a ledger may have between its sums. It is the
+// largest of 1 % of the missed packets, 0.3 % of the sent packets (segments in merged packets are estimated),
+// and five packets.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
 // balancePackets compares the number of packets counted as lost with the number missing at the ends.
@@ -525,7 +524,7 @@ func (o *Observation) balancePackets(l *Ledger) {
 }
 
 // endsMiss returns the number of packets that the sender sent in the window and the receiver did not get,
-// minus those that wait in a queue.
+// without the packets that wait in a queue.
 func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	first := l.Data[0]
 	last := l.Data[len(l.Data)-2]
@@ -551,8 +550,8 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 }
 
 // restWhere locates packets that were lost without being counted, or counted as lost without being missing.
-// It returns the first stage without counters or, if all have counters, the stage whose counters differ most,
-// if the difference is at least enough.
+// It returns the first stage without counters. If all stages have counters, it returns the stage whose
+// counters differ most, if they differ by at least enough.
 func (l *Ledger) restWhere(enough float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {

@@ -8,7 +8,7 @@ import (
 )
 
 // waitedIn returns the mean time in ns that packets waited in a queue: backlog ÷ drain rate (Little's law).
-// Packets that leave in the window entered the queue that much earlier, so the backlog is averaged over a
+// Packets that leave in the window entered the queue earlier by that time, so the backlog is averaged over a
 // window shifted by the wait. The result includes the path delay that a netem emulates.
 func (o *Observation) waitedIn(q queue) (ns float64) {
 	c := o.columnAt(q.place, "qdisc", "backlog_bytes")

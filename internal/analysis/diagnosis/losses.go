@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// losing returns the queue on the load's path that dropped the largest share of its packets, among those for
-// which keep returns true.
+// losing returns the queue on the load's path that dropped the largest share of its packets. It considers
+// only the queues for which keep returns true.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	all, why := o.queues(o.hops())
 	for _, one := range all {
@@ -36,8 +36,8 @@ func (q queue) fifo() bool {
 // of unknown kinds.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
-// overflowedEarly returns the FIFO on the load's path that dropped most packets before the window, and the
-// number of retransmissions that the known drops of FIFOs do not explain.
+// overflowedEarly returns the FIFO on the load's path that dropped the most packets before the window, and
+// the number of retransmissions that the known drops of FIFOs do not explain.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	unexplained = o.value(metrics.Retransmits)
 	all, _ := o.queues(o.hops())
@@ -133,7 +133,7 @@ func (o *Observation) shortGaps(probesNs int64) (counted bool) {
 	return counted
 }
 
-// fullestOf returns the CPUs with the busiest core, among those of some nodes.
+// fullestOf returns the CPUs with the busiest core, among the CPUs of some nodes.
 func (o *Observation) fullestOf(nodes ...string) (found system) {
 	for _, node := range nodes {
 		s, _ := o.systemAt(node)
@@ -150,9 +150,9 @@ func (o *Observation) fullest() float64 {
 	return o.fullestOf(append([]string{record.HostNode}, o.Routers()...)...).Full.Busy
 }
 
-// reorderSigns returns three signs of reordering: share is the number of packets that arrived out of order,
-// as counted by both ends, per packet of the load; spurious is the number of retransmissions of segments that
-// had arrived, per retransmitted segment; seen is how often acknowledgements showed the sender that data was
+// reorderSigns returns three signs of reordering. share is the number of packets that arrived out of order,
+// as counted by both ends, per packet of the load. spurious is the number of retransmissions of segments that
+// had arrived, per retransmitted segment. seen is how often acknowledgements showed the sender that data was
 // late rather than lost. Kernels before 4.19 do not count seen.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()

@@ -28,7 +28,7 @@ func ownSystem(o *Observation) (system, string) {
 	return systemOf(o)
 }
 
-// ports returns the node's devices that are ports of the topology and that the probe netdev counts.
+// ports returns the node's devices that are ports of the topology and that the netdev probe counts.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
 	var out []string
@@ -48,15 +48,15 @@ const absent = -20.0
 type system struct {
 	Node  string // node that was sampled: the router, or the host whose cores all roles share
 	Cores []Core // sorted by name; never empty
-	// busy time of all cores in the window by kind of work, in cores
+	// Busy is the busy time of all cores in the window, in cores. The others are parts of it by kind of work.
 	Busy, User, Kernel, Unclassified float64
 
 	Full  Core // busiest core
 	Slack Core // least busy core
 }
 
-// systemOf returns the CPUs on which the routers run: those of the machine that all roles share, or those of
-// the router with the busiest core.
+// systemOf returns the CPUs on which the routers run: the CPUs of the machine that all roles share, or the
+// CPUs of the router with the busiest core.
 func systemOf(o *Observation) (system, string) {
 	if o.Shared() {
 		return o.systemAt(record.HostNode)
@@ -211,15 +211,16 @@ func (o *Observation) tunnel() string {
 	return name
 }
 
-// cpuTime returns the growth of a column of the probe foreign in the window, in cores.
+// cpuTime returns the growth of a column of the foreign probe in the window, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, string) {
 	ns, why := o.sum(place{Node: node}, "foreign", stem)
 	return o.perSecond(ns) / 1e9, why
 }
 
-// throttled returns the throttled share of the part of the window after from (a share of its length). It is
-// the share in which a quota throttled the node's most throttled vCPU, or in which a guest's vCPUs had work
-// but did not run although the machine had idle time. ok is false if no vCPU of the node is known.
+// throttled returns the throttled share of the last part of the window. from is where this part begins, as a
+// share of the window's length. The result is the share in which a quota throttled the node's most throttled
+// vCPU, or in which a guest's vCPUs had work but did not run although the machine had idle time. ok is false
+// if no vCPU of the node is known.
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {

@@ -88,7 +88,8 @@ func (o *Observation) load() record.Load {
 // Factor returns the level of a factor in the trial.
 func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
 
-// Topology returns the trial's topology. If the run has none, it contains only the names of the ends.
+// Topology returns the trial's topology. If the run has no topology, the result contains only the names of
+// the ends.
 func (o *Observation) Topology() *record.Topology {
 	return cmp.Or(metrics.TopologyOf(o.Run, o.Trial.Row.Factors),
 		&record.Topology{Near: "client", Far: "server"})
@@ -120,8 +121,8 @@ type Column struct {
 	w     record.Window
 }
 
-// Columns returns the series of a probe's stem at a node. Callers must not change it. If there is none, why
-// is the reason.
+// Columns returns the series of a probe's stem at a node. Callers must not change them. If there are none,
+// why is the reason.
 func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
 	key := [...]string{node, probe, stem}
 	columns, known := o.columns[key]
@@ -270,7 +271,7 @@ func (o *Observation) Cores(node string) (out []Core) {
 	return out
 }
 
-// Shared reports whether all roles share this machine's cores. A busy core then belongs to no single role.
+// Shared reports whether all roles share this machine's cores. If so, a busy core belongs to no single role.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
 // Fact is a number, with a text, that supports or contradicts a candidate.

@@ -94,8 +94,8 @@ const guestRan = "guest_ran_ratio"
 // stop it.
 const freeVCPU = .66
 
-// keptFromRunning rates from 0 to 1 how surely other work on the machine keeps a guest's vCPUs from running.
-// ran is the share of the guest's busy time in which they ran.
+// keptFromRunning returns the certainty, from 0 to 1, that other work on the machine keeps a guest's vCPUs
+// from running. ran is the share of the guest's busy time in which they ran.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
 	ns, why := o.sumOf(record.HostNode, "guests", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
@@ -149,8 +149,8 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends half its time in system calls
 	}
 
-	// A process that copies data or starts others spends time in the kernel, too. Packets are forwarded in
-	// softirqs or kernel threads.
+	// A process that copies data or starts other processes spends time in the kernel, too. Packets are
+	// forwarded in softirqs or kernel threads.
 	threads, lacks := o.sumOf(s.Node, "kthreads", func(kind string) bool { return kind != "softirqs" },
 		"kthread_cpu_ns")
 	if lacks == "" && o.tunnel() == "" {

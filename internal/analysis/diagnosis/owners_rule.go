@@ -23,9 +23,9 @@ func (r ownersRule) String() string {
 // element returns the rule's name as an element of its node.
 func (r ownersRule) element() string { return say("rule %d", r.Handle) }
 
-// ownersRule returns the owner's rule that dropped most packets in the run, according to the rules' counters
-// before and after the run. If no dropping rule has a counter, it returns the only dropping rule or, failing
-// that, a chain whose policy drops.
+// ownersRule returns the owner's rule that dropped the most packets in the run, according to the rules'
+// counters before and after the run. If no dropping rule has a counter, it returns the only dropping rule or,
+// failing that, a chain whose policy drops.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	e := o.environment(node)
 	if e.Inventory.Lacks("filter") != "" || e.Inventory.Filter == nil {
@@ -38,7 +38,7 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 		drops := func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
 		}
-		// Packets that match no connection may belong to one that the table has lost, or to one that rules
+		// Packets that match no connection may belong to a connection that the table has lost, or that rules
 		// keep untracked.
 		news := r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid)
 		switch {

@@ -32,12 +32,12 @@ type Proof struct {
 	Elasticity statistics.Line `json:"elasticity"`
 	Untouched  float64         `json:"untouched"` // median rate without a change
 	Answers    []Answer        `json:"answers"`
-	// Knee is the share of the resource below which it limits the rate: 1 if it is already the limit, 0 if
-	// even the smallest step did not reach it. The resource above the knee is slack, and 1 ÷ Knee is an upper
-	// bound of the gain from removing another limit.
+	// Knee is the share of the resource below which the resource limits the rate. It is 1 if the resource is
+	// already the limit, and 0 if even the smallest step did not reach the limit. The resource above the knee
+	// is slack, and 1 ÷ Knee is an upper bound of the gain from removing another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is the ratio, to the untouched rate, of the rate at which the next limit was met, if the
-	// resource was raised and the rate followed only part of the way. Otherwise it is 0.
+	// Headroom is the rate at which the next limit was met ÷ the untouched rate. It is 0 unless the resource
+	// was raised and the rate followed only part of the way.
 	Headroom float64 `json:"headroom,omitempty"`
 	// Gain is the measured gain from removing the limit: rate afterwards ÷ untouched rate.
 	Gain *statistics.Value `json:"gain,omitempty"`
@@ -64,8 +64,8 @@ type Steps struct {
 	Of        map[string]map[int]float64
 }
 
-// nearEnough is the largest distance of an elasticity from its expected value. It is half the distance
-// between the elasticity of a limiting resource (1) and that of a resource with slack (0).
+// nearEnough is the largest distance at which an elasticity agrees with its expected value. It is half the
+// distance between the elasticity of a limiting resource (1) and that of a resource with slack (0).
 const nearEnough = .5
 
 // Prove evaluates an experiment about a cause. metric names the values in d: goodput, or another metric such
@@ -113,7 +113,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	return p
 }
 
-// checkSteps decides by the response of the rate to the steps.
+// checkSteps sets the verdict by the response of the rate to the steps.
 func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	relative := map[int][]statistics.Point{} // ratios to the untouched windows, by block
 	for _, step := range p.Steps {
@@ -124,8 +124,8 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if step.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
-			// A raised limit may itself reduce the rate, but does so less if it is raised farther.
+		if step.Resource > 1 && p.falls() { // the step looks for the next limit only
+			// A raised limit may itself reduce the rate, but does so less if it is raised further.
 			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
 			}
@@ -166,9 +166,9 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 // traffic is excluded.
 const minDead = 6
 
-// checkDead decides if no traffic arrives in any untouched window. Traffic during a step, in at least two
-// blocks, refutes a cause that predicts no improvement from that step: a step that reduces the resource, or
-// one that should not change the rate.
+// checkDead sets the verdict for an experiment in which no traffic arrives in any untouched window. Traffic
+// during a step, in at least two blocks, refutes a cause that predicts no improvement from that step: a step
+// that reduces the resource, or one that should not change the rate.
 func (p *Proof) checkDead(d Steps) {
 	p.Text = "no untouched window has a rate: nothing can be concluded"
 	windows := 0
@@ -205,7 +205,7 @@ func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Poin
 	return out
 }
 
-// A resource has slack if the response has a sharp bend below maxKnee, or does not respond at all, instead of
+// A resource has slack if the rate has a sharp bend below maxKnee or does not respond at all, instead of
 // falling slowly over all steps. This must hold whichever block is left out, and needs at least minBlocks
 // blocks.
 const (
@@ -234,13 +234,15 @@ func (p *Proof) falls() bool {
 	return slices.ContainsFunc(p.Steps, func(d record.SweepStep) bool { return d.Resource < 1 })
 }
 
-// nextMet is the share of a raised resource below which the rate has met another limit.
+// nextMet is a share of the factor by which a resource was raised. If the rate rises by less than this share,
+// it has met another limit.
 const nextMet = .8
 
 // minGain is the minimum factor by which the rate rises, or a delay falls, if a limit is removed.
 const minGain = 1.1
 
-// checkFix decides by how much the rate rises, or the delay falls, when the supposed limit is removed.
+// checkFix sets the verdict by how much the rate rises, or the delay falls, when the supposed limit is
+// removed.
 func (p *Proof) checkFix(ratios map[int]float64) {
 	if len(ratios) < 2 {
 		p.Text = say("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
@@ -347,10 +349,9 @@ func (p *Proof) Predict(gain float64, by string) {
 	}
 }
 
-// Decide combines the results of the experiments about a cause. A confirmation by a rate that rose without
-// the limit takes precedence over refutations. These take precedence over other confirmations, which count
-// only if the rate had to change in the experiment. Experiments in which the rate should not change can only
-// refute.
+// Decide combines the results of the experiments about a cause. First comes a confirmation by a rate that
+// rose without the limit, then a refutation, and then any other confirmation. The latter counts only if the
+// rate had to change in the experiment. Experiments in which the rate should not change can only refute.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {

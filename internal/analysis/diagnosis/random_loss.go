@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// LossIsOf replaces the diagnosis of random loss by a cause that was found elsewhere on the same path.
+// LossIsOf replaces the diagnosis of random loss with a cause that was found elsewhere on the same path.
 func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return
@@ -21,7 +21,7 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})
 }
 
-// randomLoss describes packets that are lost at any rate.
+// randomLoss describes packets that are lost whatever the rate of the load is.
 var randomLoss = Rule{
 	Class:    RandomLoss,
 	Wasteful: true,

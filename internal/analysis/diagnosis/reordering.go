@@ -48,8 +48,8 @@ var reordering = Rule{
 			return missing("the ends' protocol counters were not read")
 		}
 
-		// After a lost segment, the following ones arrive out of order for an RTT. If there are more of them
-		// than the losses explain, packets were reordered.
+		// After a lost segment, the following segments arrive out of order for an RTT. If more segments are
+		// out of order than the losses explain, packets were reordered.
 		late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")
 		if share < minReordered {
 			late.Text = "only " + late.Text
@@ -76,8 +76,8 @@ var reordering = Rule{
 // minReordered is the share of segments out of order that counts as unusual.
 const minReordered = .05
 
-// delaying returns the port on the load's path whose queue holds packets longest. If no queue holds any, it
-// returns the devices over which a node spreads the packets. Otherwise it returns wholePath.
+// delaying returns the port on the load's path whose queue holds packets longest. If no queue holds packets,
+// it returns the devices over which a node spreads the packets. Otherwise, it returns wholePath.
 func (o *Observation) delaying() place {
 	at := place{}
 	longest := 0.0

@@ -1,9 +1,9 @@
 package diagnosis
 
-// lateCounters count packets that IPsec drops because later ones arrived before them. With extended sequence
-// numbers, the receiver mistakes a packet that is older than the window for one of the next 2^32, so that the
-// packet's integrity check fails (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303, appendix
-// A2.2).
+// lateCounters lists counters of packets that IPsec drops because later ones arrived before them. With
+// extended sequence numbers, the receiver mistakes a packet older than the window for one of the next 2^32
+// packets, so that the integrity check fails (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303,
+// appendix A2.2).
 var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
 
 const byReplay = "IPsec's replay window"

@@ -110,7 +110,8 @@ func (d deaths) died() Fact {
 	return d.fact(d.metric, d.packets, "%s, in none of its queues", d)
 }
 
-// diesInside returns the terms that require losses inside a router, and that these explain the load's loss.
+// diesInside returns terms that require that packets were lost inside a router, and that these losses explain
+// the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -123,7 +124,7 @@ func (o *Observation) diesInside() []Term {
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
-// died returns the node on the load's path whose network stack lost most of the packets that no other class
+// died returns the node on the load's path whose network stack lost the most packets that no other class
 // explains.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()

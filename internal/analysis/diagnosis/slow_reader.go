@@ -29,7 +29,7 @@ var slowReader = Rule{
 	Experiments: streamSteps(0, "a slow application reads no faster from several connections"),
 }
 
-// unread rates from 0 to 1 how surely unread data fills the receive buffer, and returns the facts.
+// unread returns the certainty, from 0 to 1, that unread data fills the receive buffer, and the facts.
 func (o *Observation) unread() (full float64, seen factList) {
 	_, receiver := o.Ends()
 	hz, closed, ok := o.zeroWindows()

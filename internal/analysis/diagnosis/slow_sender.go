@@ -5,7 +5,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// slowSender describes an application that has no more data to send. The load's rate does not count as
+// slowSender describes an application that has no more data to send. The rate of the load is not listed as
 // planted, because every path carries lower rates.
 var slowSender = Rule{
 	Class:    SlowSender,
@@ -40,9 +40,9 @@ var slowSender = Rule{
 	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
 }
 
-// starved rates from 0 to 1 how surely a saturated machine explains a sender without data to send, and
-// returns the mean busy share of the machine's cores. If all roles share the cores, the sender's threads wait
-// for a core. Threads that use little CPU time get a core without waiting.
+// starved returns the certainty, from 0 to 1, that a saturated machine explains a sender without data to
+// send, and the mean busy share of the machine's cores. If all roles share the cores, the sender's threads
+// wait for a core. Threads that use little CPU time get a core without waiting.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""

@@ -43,7 +43,7 @@ var smallQueue = Rule{
 
 		switch {
 		case q.drops > 0:
-		case o.refused() > 0: // a device, such as that of a tunnel, dropped packets after its queue
+		case o.refused() > 0: // a device, such as a tunnel's, dropped packets after its queue
 			return excluded()
 		default:
 			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
@@ -117,8 +117,9 @@ func networkFact(share float64) Fact {
 		"neither the application nor a window nor a buffer held TCP back for %h of the time")
 }
 
-// overflows returns the terms for a FIFO that is too small. A delay between short and long, in ns,
-// contradicts it increasingly, and so does a queue at its configured rate, because it drops the excess.
+// overflows returns the terms for a FIFO that is too small. Two observations contradict it: a delay,
+// increasingly from short to long (in ns), and a queue at its configured rate, because such a queue drops the
+// excess.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
 	d, _ := o.addedDelay()
 	return []Term{drops, contradicts("delay", d.queueing(), short, long),

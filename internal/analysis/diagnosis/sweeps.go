@@ -29,7 +29,7 @@ const (
 var stepShares = []float64{.85, .7, .5}
 
 // raised lists the factors by which steps raise a level of the plan, so that the rate meets the next limit,
-// near or far.
+// whether it is near or far.
 var raised = []float64{8, 1024}
 
 // Kinds of limits. All limits of a kind respond to the same steps.
@@ -108,23 +108,23 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	return e
 }
 
-// hasFault reports whether a level of the factor fault contains the named fault.
+// hasFault reports whether a level of the factor "fault" contains the named fault.
 func hasFault(level, name string) bool {
 	return slices.ContainsFunc(strings.Split(level, "+"), func(p string) bool {
 		return strings.HasPrefix(p, name+"=")
 	})
 }
 
-// withoutFault returns a level of the factor fault without the named fault, or none if the level contains no
-// other fault.
+// withoutFault returns a level of the factor "fault" without the named fault. If the level contains no other
+// fault, it returns the value of none.
 func withoutFault(level, name, none string) string {
 	return cmp.Or(strings.TrimPrefix(faultForm(name).ReplaceAllString(level, ""), "+"), none)
 }
 
-// faultForm matches the named fault in a level of the factor fault, with its amount.
+// faultForm matches the named fault in a level of the factor "fault", with its amount.
 func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
-// scaledFault returns a level with its amount multiplied by share. For the factor fault, this is the amount
+// scaledFault returns a level with its amount multiplied by share. For the factor "fault", this is the amount
 // of the named fault.
 func scaledFault(level, name string, share float64) (string, bool) {
 	found := faultForm(name).FindStringSubmatchIndex(level)
@@ -185,9 +185,9 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 // size.
 const maxBurstFactor = 64
 
-// sweeps lists the experiments for each kind of limit. The ends can run most of them without access to the
-// nodes in between: smaller segments, more flows, or larger windows. Only a guest's host can reduce its CPU
-// quota.
+// sweeps lists the experiments for each kind of limit. The ends can run most of these experiments, such as
+// smaller segments, more flows or larger windows, without access to the nodes in between. Only a guest's host
+// can reduce its CPU quota.
 var sweeps = map[string][]struct {
 	change string
 	expect float64
@@ -216,7 +216,8 @@ var sweeps = map[string][]struct {
 
 var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 
-// scaled returns an experiment at the tester that multiplies the amount that a factor has now.
+// scaled returns an experiment at the tester. Its steps are the present amount of a factor, now, multiplied
+// by each of the shares.
 func scaled(name string, now, expect float64, why string, shares ...float64) Experiment {
 	e := Experiment{Factor: name, From: FromTester, Expect: expect, Why: why, Resource: shares}
 	for _, share := range shares {

@@ -3,7 +3,7 @@ package diagnosis
 import "slices"
 
 // atCapacity lists the classes in which a CPU is saturated. belowCapacity lists the classes that hold a load
-// below the capacity of the CPUs. If one of the latter applies, a saturated CPU is not the cause.
+// below the capacity of the CPUs. If a class in belowCapacity applies, a saturated CPU is not the cause.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
@@ -15,8 +15,8 @@ var (
 var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
 	TunnelBypassed}
 
-// inGuest lists the classes for saturated cores of a guest. These may look saturated because the host does
-// not let them run.
+// inGuest lists the classes for saturated cores of a guest. Such cores may only look saturated because the
+// host does not let them run.
 var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
 // behindTester lists the classes in which the router is saturated. If the tester is saturated, the router's
@@ -24,8 +24,8 @@ var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorker
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// symptoms lists which classes explain others. Each class in of explains those in classes, because it causes
-// them or leaves them less to do.
+// symptoms lists which classes explain others. In each entry, the classes in the field of explain the classes
+// in the field classes, because they cause them or leave them less to do.
 var symptoms = []struct{ of, classes []string }{
 	{belowCapacity, atCapacity},
 	{[]string{Tester}, behindTester},

@@ -19,8 +19,8 @@ type Term struct {
 // TermKind determines how a term affects the score of its class.
 type TermKind int
 
-// A term that is required subtracts its weight from the score if it is not met. A term that contradicts
-// subtracts its weight if it is met. A term that supports adds its weight if it is met.
+// A required term subtracts its weight from the score if it is not met. A contradicting term subtracts its
+// weight if it is met. A supporting term adds its weight if it is met.
 const (
 	Requires TermKind = iota
 	Supports

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// If a result exceeds the tester's rate without the router by more than the factor maxTesterShare, that rate
-// was not the tester's maximum.
+// maxTesterShare is the factor by which a result may exceed the tester's rate without the router. A larger
+// result shows that this rate was not the tester's maximum.
 const maxTesterShare = 1.25
 
 // testerLimited describes trials that measured the load generator instead of the path.

@@ -14,15 +14,15 @@ type Words struct {
 	Ends bool
 	Kind string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
 	// Planted lists the faults and settings whose levels set the amount of the class's resource. Costly lists
-	// the factors with levels that cause the class, but that no experiment scales.
+	// the factors that have levels which cause the class, but which no experiment scales.
 	Planted, Costly []string
 	Remedies        []Remedy
 }
 
 // words parses a rule's text: first the fields of Words, then the remedies. A line such as "linux: lengthen
-// the queue" begins a remedy for the named system, or for any. The following lines hold the remedy's commands
-// (each after "$"), its risk, its factor and level ("plan:"), the kind of tunnel that it applies to, and the
-// condition for it ("when:"). A backslash at the end of a line continues it on the next.
+// the queue" begins a remedy for the named system, or for any system. The following lines hold the remedy's
+// commands (each after "$"), its risk, its factor and level ("plan:"), the kind of tunnel that it applies to,
+// and its condition ("when:"). A backslash at the end of a line continues the line.
 func words(text string) (w Words) {
 	last := &Remedy{}
 	for line := range strings.Lines(continued().ReplaceAllString(text, "")) {

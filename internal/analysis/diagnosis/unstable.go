@@ -57,8 +57,8 @@ func (o *Observation) varies(share float64, e Fact) Term {
 	return requires("varies", max(share, .8*yes(drifts))).by(e)
 }
 
-// instead adds evidence of another kind for the candidate's class. If it is stronger than the present
-// evidence, it comes first and its text replaces the candidate's.
+// instead adds evidence of another kind for the candidate's class. If the new evidence is stronger, it comes
+// first and its text replaces the candidate's.
 func (j *Candidate) instead(t Term, text string) {
 	if j.NotExamined == "" && t.Met <= j.Terms[0].Met {
 		*j = j.facts(*t.By)
@@ -70,8 +70,8 @@ func (j *Candidate) instead(t Term, text string) {
 	j.Text, j.NotExamined = text, ""
 }
 
-// lostWhenIdle returns a term that contradicts causes that need a load, because packets are also lost without
-// a load.
+// lostWhenIdle returns a term that contradicts causes that need a load if packets are also lost without a
+// load.
 func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
 	return contradicts("idle-loss", lost, .01, .05)
@@ -81,11 +81,11 @@ func (o *Observation) lostWhenIdle() Term {
 // nearly the full range.
 const minTrials = 6
 
-// caution is the spread between trials above which the diagnosis mentions the spread.
+// caution is the spread between trials above which the diagnosis mentions it.
 const caution = .1
 
 // acrossTrials adds the spread of the trials' rates to the candidates. It also returns the spread as a
-// caution to show with the diagnosis; ok is false if the spread is small.
+// caution to show with the diagnosis. ok is false if the spread is small.
 func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	apart := spread(rates)
 	if apart < caution {
@@ -107,8 +107,8 @@ func acrossTrials(checked []Candidate, rates []float64) (e Fact, ok bool) {
 	return e, true
 }
 
-// leaveToCauses lowers the score of an unstable path if another cause has evidence, so that it is the
-// diagnosis only if no other cause has.
+// leaveToCauses lowers the score of an unstable path if another cause has evidence. An unstable path is then
+// the diagnosis only if no other cause has evidence.
 func leaveToCauses(all []Candidate) {
 	highest := 0.0
 	for _, j := range all {

@@ -51,7 +51,7 @@ var vpnProcess = Rule{
 	},
 }
 
-// tunnelEnd returns the node at the tunnel's near end, or at its far end if only that is a router.
+// tunnelEnd returns the node at the tunnel's near end, or at its far end if only the far end is a router.
 func (o *Observation) tunnelEnd() string {
 	t := o.Topology()
 	if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
@@ -62,7 +62,7 @@ func (o *Observation) tunnelEnd() string {
 }
 
 // tunnelProcesses returns the CPU time of the tunnel's processes, in cores. On shared cores, this is the time
-// of the lab's processes minus that of the load generator; otherwise it is that of the router's processes. A
+// of the lab's processes without the load generator. Otherwise, it is the time of the router's processes. A
 // tunnel's process spends as much time in system calls as in user space, so user time beyond that belongs to
 // other processes.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {

@@ -46,8 +46,8 @@ var wireguardQueue = Rule{
 	},
 }
 
-// tunnelDevices returns a node's devices that sent packets and are neither ports, loopback nor ifb. They
-// belong to tunnels.
+// tunnelDevices returns a node's devices that sent packets and are neither ports nor the loopback device nor
+// an ifb. They belong to tunnels.
 func (o *Observation) tunnelDevices(node string) (out []string) {
 	columns, _ := o.Columns(node, "netdev", "tx_packets")
 	for _, c := range columns {

@@ -56,8 +56,8 @@ type Point struct {
 type Change struct {
 	Before string `json:"before"` // id of the last run before the change
 	After  string `json:"after"`  // id of the first run after the change
-	// Firmware is the firmware of the first point after the change. After alone does not identify this point,
-	// because a run may have several points.
+	// Firmware is the firmware of the first point after the change. The run After alone does not identify
+	// this point, because a run may have several points.
 	Firmware string    `json:"-"`
 	From     time.Time `json:"from"` // start time of Before
 	To       time.Time `json:"to"`
@@ -110,7 +110,7 @@ type Run struct {
 }
 
 // Of returns the history of a cell, given its newest result. runs may be in any order. Results with the
-// firmware canary are kept separately. If metric is empty, the history is that of the metric that represents
+// canary firmware are kept separately. If metric is empty, the history is that of the metric that represents
 // the cell.
 func Of(newest record.CellResult, runs []Run, metric, canary string) Cell {
 	c := Cell{
@@ -157,7 +157,7 @@ func pointOf(r Run, x record.CellResult, metric string) Point {
 		Grade:    x.Grade,
 		Why:      x.Why,
 	}
-	if x.Firmware != "" { // the run varied the firmware, and did not record the kernel of each
+	if x.Firmware != "" { // the run varied the firmware, and did not record the kernel of each firmware
 		p.Firmware = x.Firmware
 		p.Kernel = ""
 	}
@@ -276,9 +276,9 @@ func (x *Change) measure(before, after []float64, positive bool) {
 	}
 }
 
-// retest determines how many runs after index at were necessary to detect the change, and compares later runs
-// with the same firmware and kernel. The change is confirmed if the median of these later runs is closer to
-// the new level than to the old one. It is proposed if there are no later runs.
+// retest determines how many runs after the change, from index at on, were needed to detect it, and compares
+// later runs with the same firmware and kernel. The change is confirmed if the median of these later runs is
+// closer to the new level than to the old one. It is proposed if there are no later runs.
 func (x *Change) retest(points []Point, values []float64, at int) {
 	from := max(0, at-nearby)
 	enough := at + statistics.MinSegment

@@ -74,8 +74,8 @@ func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(widt
 
 // middle returns an index that splits the interval between two indexes. One part is the width multiplied by a
 // power of two, so that further halving ends at exactly the width. Of the possible splits, middle chooses the
-// most even one, with the smaller part below. It splits an interval of less than two widths by half the
-// width, if half the width is a whole number of steps.
+// most even one, with the smaller part below. If the interval is less than two widths, middle halves the
+// width for as long as the width remains a whole number of steps.
 func middle(low, high, width int) int {
 	span := high - low
 	for span < 2*width && width%2 == 0 {

@@ -176,8 +176,8 @@ func forwarded(t Trial, ratio float64) float64 { return t.Load * (1 - t.Loss) / 
 const none = -1
 
 // place moves a load away from the bounds on both sides, until it is at least a width away from each of them.
-// On a side without a bound, the limit of the grid takes the place of the bound, and the load may be equal to
-// it. far is false if there is no such load.
+// On a side without a bound, the limit of the grid stands in for the bound, and the load may be equal to it.
+// far is false if there is no such load.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
 	least := 0
 	greatest := s.grid.top
@@ -253,7 +253,7 @@ type target struct {
 }
 
 // targets returns a goal's targets, coarsest first. Each target has twice the width of the next one. The
-// duration sums shrink geometrically, from that of the goal down to one initial trial.
+// duration sums shrink geometrically, from the goal's sum down to one initial trial.
 func (s *search) targets(g record.Goal) []target {
 	width := s.grid.steps(g.Width)
 	chain := make([]target, g.Coarser+1)
@@ -346,7 +346,7 @@ func (x *selector) target() target { return x.targets[x.current] }
 
 func (x *selector) widen() { x.step *= x.target().goal.Expansion }
 
-// limit resets the step of external searches to a width, but at least to that of the target.
+// limit resets the step of external searches to a width or, if that is larger, to the width of the target.
 func (x *selector) limit(width int) {
 	x.step = max(width, x.target().width)
 	x.widen()

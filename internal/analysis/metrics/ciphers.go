@@ -41,7 +41,7 @@ func cipherRateOf(block int) string {
 }
 
 // ClockOf returns the highest clock of a node's CPUs between two times, in Hz, and its source. The source is
-// cpufreq or, without it, the loop that the probe clock times, which takes loopCycles cycles per iteration.
+// cpufreq or, without it, the loop that the clock probe times, which takes loopCycles cycles per iteration.
 // ClockOf returns 0 if neither is available.
 func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
 	if hz = MaxOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {

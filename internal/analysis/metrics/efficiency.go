@@ -10,7 +10,7 @@ func (m *Measured) addEfficiency(p place) {
 		return
 	}
 
-	// The unit is bits per second ÷ CPU seconds per second, or bits per CPU second.
+	// The unit is bits per second ÷ CPU seconds per second, that is, bits per CPU second.
 	m.ratio(GoodputPerCPU, rate, m.busy, "the CPU time of the host is unknown")
 	why := p.why
 	if p.own {

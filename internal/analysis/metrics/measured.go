@@ -10,7 +10,7 @@ import (
 type Measured struct {
 	Values  map[string]float64
 	Missing map[string]string
-	RTTs    map[string][]float64 // keys are "idle" and "loaded"; answered probes, sorted
+	RTTs    map[string][]float64 // answered probes, sorted; keys are "idle" and "loaded"
 	// ClockFrom is the source of the clock of a cipher's CPU.
 	ClockFrom string
 	// Confidence is the confidence in Responsiveness, if there is one.

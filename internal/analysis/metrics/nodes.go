@@ -12,7 +12,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		m.addMachine(record.HostNode, host, w)
 		ns, why := grown(host, "guests", w, nil, "guest_cpu_ns")
 		m.setUnless(why, GuestsCPU, ns/float64(w.End-w.Start))
-		// The row cpu is the probe's sum over all cores.
+		// The row "cpu" is the probe's sum over all cores.
 		allCores := func(label string) bool { return label == "cpu" }
 		for name, stem := range map[string]string{softnetDrops: "dropped", SoftnetSqueeze: "time_squeeze"} {
 			sum, why := grown(host, "softnet", w, allCores, stem)

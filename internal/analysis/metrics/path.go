@@ -24,7 +24,7 @@ func PathOf(f record.Factors, tunnelled bool) overhead.Path {
 	}
 
 	if !tunnelled && mtu > 0 && p.Tunnel.Kind != overhead.Plain {
-		// Packets sent outside of the tunnel are no larger than those sent through it.
+		// Packets sent outside the tunnel are no larger than packets sent through it.
 		p.Link.MTU = min(mtu, p.Link.MTU)
 		p.Tunnel = overhead.Tunnel{}
 	}

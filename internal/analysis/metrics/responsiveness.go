@@ -123,7 +123,7 @@ func RPMConfidence(t *record.Trial) string {
 }
 
 // settled reports whether the last four moving averages agree. Near the start, an average covers only the
-// intervals until then.
+// intervals up to then.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false

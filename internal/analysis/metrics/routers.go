@@ -122,7 +122,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	m.largestOfRouters(FlowsOffloaded, t, p, "flows", "flows_offloaded")
 }
 
-// ipsecCounters returns the names of the counters of dropped packets in the routers' kernels (probe xfrm).
+// ipsecCounters returns the names of the counters of dropped packets in the routers' kernels (xfrm probe).
 func ipsecCounters(t *record.Trial, p place) []string {
 	var all []string
 	for _, name := range p.routers {
@@ -169,8 +169,8 @@ func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func
 	m.setUnless(missing, metric, sum)
 }
 
-// ownRoot reports whether a label is that of a device other than loopback, or of its root queue. A root queue
-// also counts the drops of the queues below it.
+// ownRoot reports whether a label belongs to a device other than loopback, or to the root queue of such a
+// device. A root queue also counts the drops of the queues below it.
 func ownRoot(label string) bool { return label != "lo" && !strings.Contains(label, "@") }
 
 // unlabelled reports whether a counter has no label.

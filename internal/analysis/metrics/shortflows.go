@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// addShortFlows adds the metrics of the engines flows and requests.
+// addShortFlows adds the metrics of the engines "flows" and "requests".
 func (m *Measured) addShortFlows(t *record.Trial) {
 	s := t.Traffic.ShortFlows
 	if s == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// kernelTick is the largest amount, in ns, by which a time that the kernel counts in jiffies may exceed the
+// kernelTick is the maximum amount, in ns, by which a time that the kernel counts in jiffies exceeds the
 // actual time. It is a tick of Linux's slowest timer, 100 Hz.
 const kernelTick = int64(10e6)
 

@@ -64,8 +64,9 @@ func SeriesOf(n record.NodeData, probe, stem string) []column {
 	return ColumnsOf(table, stem)
 }
 
-// grown returns the sum of the growth of counters in the window. It includes the counters of the stems whose
-// label keep accepts. If no counter covers the window, why is the reason.
+// grown returns the sum of the growth of counters in the window. It sums the columns of the given stems. If
+// keep is not nil, it selects the columns by their labels. If no counter covers the window, why is the
+// reason.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {
 	table, why := SamplesOf(n, probe)
@@ -111,7 +112,7 @@ var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softi
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
 
-// CoresOf returns the cores of a node from its probe cpu.
+// CoresOf returns the cores of a node from its cpu probe.
 func CoresOf(n record.NodeData) []core {
 	table, _ := SamplesOf(n, "cpu")
 	if table == nil {
@@ -252,8 +253,8 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign adds the CPU time of processes outside of the lab. If several nodes share a kernel, the
-// processes of one node appear as foreign on the others, so their CPU time is subtracted.
+// AddForeign adds the CPU time of processes outside the lab. If several nodes share a kernel, the processes
+// of one node appear as foreign on the others, so their CPU time is subtracted.
 func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
 	for _, other := range sharing {
@@ -302,8 +303,8 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 }
 
 // energyColumns selects energy counters so that nothing is counted twice. Of the RAPL counters, it selects
-// the one of the platform ("psys") if there is one, otherwise the one of each package. Subdomains with two
-// colons ("intel-rapl:0:0.core") are part of their package, and intel-rapl-mmio repeats the packages of
+// the platform's counter ("psys") if there is one, and otherwise the counter of each package. Subdomains with
+// two colons ("intel-rapl:0:0.core") are part of their package, and intel-rapl-mmio repeats the packages of
 // intel-rapl (Documentation/power/powercap/powercap.rst).
 func energyColumns(t *record.Table) (packages, sensors []column) {
 	seen := map[string]bool{}

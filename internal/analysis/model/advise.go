@@ -16,8 +16,8 @@ type Need struct {
 	WANBps float64 `json:"wan_bps"` // rate of the line
 	Tunnel string  `json:"tunnel"`
 	MTU    int     `json:"mtu"`
-	// OnlyMTU reports that the router must use this MTU. Otherwise, another MTU is a setting with which a
-	// router may be enough.
+	// OnlyMTU reports that the router must use this MTU. Otherwise, Advise may name another MTU as a setting
+	// with which a router is enough.
 	OnlyMTU   bool    `json:"only_mtu,omitempty"`
 	Users     int     `json:"users"`                   // simultaneous users
 	BusyHours float64 `json:"busy_hours"`              // hours per day at full load
@@ -50,8 +50,8 @@ type Advice struct {
 	// If lists the settings with which the device is enough: all rates measured with them are enough, while
 	// some rates measured with other settings are not.
 	If []Settings `json:"enough_if,omitempty"`
-	// Nearest holds the settings with the best rate, if rates with several settings were measured and none is
-	// enough.
+	// Nearest holds the settings with the best rate, if rates with several settings were measured and no rate
+	// is enough.
 	Nearest *Settings `json:"nearest_if,omitempty"`
 	Watts   string    `json:"watts,omitempty"`
 	Year    *Year     `json:"power_per_year,omitempty"` // absent if the device's power was not published

@@ -107,7 +107,7 @@ type Effects struct {
 	Metric       string        `json:"metric,omitempty"` // metric, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // strongest first
-	Charts       []Chart       `json:"charts"`       // of interactions, or of the strongest effect
+	Charts       []Chart       `json:"charts"`       // charts of the interactions, or of the strongest effect
 	// Loads holds the effects on each kind of load other than TCP streams.
 	Loads []Effects `json:"loads,omitempty"`
 	// Ciphers holds the effects on cipher results of the same run, for each library and purpose.
@@ -124,7 +124,7 @@ type EffectRun struct {
 	Levels map[string]string `json:"levels,omitempty"` // levels of the factors that are constant within a run
 }
 
-// Parts returns e, which has the effects on TCP goodput, followed by the effects on each other kind of load
+// Parts returns the effects on TCP goodput, which e holds, followed by the effects on each other kind of load
 // and on each part of the ciphers.
 func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Loads, e.Ciphers) }
 
@@ -373,8 +373,8 @@ func (m matrix) levels(name string) (levels []string) {
 // cell returns a map key for levels.
 func cell(levels ...string) string { return strings.Join(levels, "\x00") }
 
-// settings groups the observations that agree in all factors except the named ones. A group is a setting. It
-// maps the levels of the named factors to an observation.
+// settings groups the observations that agree in all factors except the named ones. Each group is a setting:
+// it maps the levels of the named factors to an observation.
 func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	index := map[string]int{}
 	for _, o := range m.all {
@@ -523,7 +523,8 @@ func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	return out
 }
 
-// effect converts the contrast to the effect of a level relative to the level against.
+// effect converts the contrast to the effect of a level. against is the level to which the effect is
+// relative.
 func (c contrasted) effect(name, level, against string) Effect {
 	e := Effect{
 		Factor:   name,
