@@ -20,20 +20,20 @@ const (
 	maxPort        = 1<<16 - 3 // three consecutive ports are used
 )
 
-// Limits of the times in a place.
+// These limits apply to the times of a labgrid place.
 const (
 	maxPlaceWait = 24 * time.Hour
 	maxPlaceBoot = time.Hour
 )
 
-// machineKey is an entry of a machine in a lab file. It is allowed only for the given roles, or for all if
-// roles is empty.
+// machineKey is a key of a machine in a lab file. It is allowed only for the listed roles, or for all roles
+// if the list is empty.
 type machineKey struct {
 	name, roles string
 	into        *string
 }
 
-// machineKeys lists the entries of a machine except at.
+// machineKeys lists the keys of a machine, except "at".
 func machineKeys(m *record.Machine) []machineKey {
 	return []machineKey{
 		{"address", "client server", &m.Address},
@@ -48,9 +48,10 @@ func machineKeys(m *record.Machine) []machineKey {
 	}
 }
 
-// ReadMachines reads a lab file, which describes a lab of real machines. file is its name for messages.
-// meter parses the address of a power meter. whole checks the machines and returns the wrong key, such as
-// router.lan. The error is an *Error, or several joined ones if there are several mistakes.
+// ReadMachines reads a lab file, which describes a lab of real machines. The argument file is the name shown
+// in messages. The function meter parses the address of a power meter. The function whole checks the machines
+// and returns the key at fault, such as router.lan. The error is an *Error, or several of them joined if
+// there are several mistakes.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	r := &reader{
@@ -130,7 +131,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		}),
 	})))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
-		if failed == nil && of.At == "" && m.Place == nil { // tags of a place may name it
+		if failed == nil && of.At == "" && m.Place == nil { // the place's tags may name the machine
 			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}
@@ -148,7 +149,7 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	return m, nil
 }
 
-// meter reads a power meter: its address, or its address and the node that it measures.
+// meter reads a power meter. It is given as an address, or as an address and the node that it measures.
 func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) (record.Meter, error)) error {
 	var m record.Meter
 	at := r.scalarOf("meter", func(n *yaml.Node, text string) (err error) {
@@ -176,11 +177,11 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 // maxWords is the maximum length of a list in a lab file.
 const maxWords = 50
 
-// defaultBoot is the maximum wait for a board to answer to ssh, if the lab file names none.
+// defaultBoot is how long to wait for a board to answer over SSH if the lab file sets no limit.
 const defaultBoot = 5 * time.Minute
 
-// firmware reads what installs another system on the router: a list of the program and its arguments, or
-// commands of labgrid-client.
+// firmware reads the commands that install another system on the router. They are a program with its
+// arguments, or a list of labgrid-client commands.
 func (r *reader) firmware(n *yaml.Node, m *record.Machines) error {
 	var command []string
 	var flash record.Flash
@@ -250,7 +251,8 @@ func (r *reader) place(n *yaml.Node, p *record.Place, placed func(string, []fiel
 	return nil
 }
 
-// words reads a list of at most most texts of at most long bytes. fewer is the hint if the list is longer.
+// words reads a list of texts. The arguments long and most limit the bytes of a text and the number of texts.
+// The argument fewer is the hint shown for a list with too many texts.
 func (r *reader) words(n *yaml.Node, key string, long, most int, fewer string) (words []string, err error) {
 	err = r.list(n, key, func(i int, item *yaml.Node) error {
 		var word string

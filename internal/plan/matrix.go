@@ -20,24 +20,24 @@ type axis struct {
 	levels []string
 }
 
-// combination is the matrix of a plan, or an entry of include or exclude, as written.
+// combination is the matrix of a plan, or one entry of "include" or "exclude", as written in the file.
 type combination struct {
 	at   *yaml.Node
 	axes []axis
 }
 
-// matrix holds the combinations of a plan, as written.
+// matrix holds the combinations of a plan, as written in the file.
 type matrix struct {
 	full    combination
 	include []combination
 	exclude []combination
 }
 
-// maxCells is the maximum number of cells of a plan. A longer run would take years.
+// maxCells is the maximum number of cells in a plan. Running more would take years.
 const (
 	maxCells  = 10000
 	maxLabel  = 40    // bytes of a level's label
-	maxTrials = 50000 // even with the longest durations, their time fits into a time.Duration
+	maxTrials = 50000 // their total time fits into a time.Duration even at the longest durations
 )
 
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {
@@ -100,7 +100,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)
 }
 
-// placeHint lists the places in the topologies of the plan.
+// placeHint returns a hint that lists the places in the plan's topologies.
 func (r *reader) placeHint(place string) string {
 	var named []string
 	for _, c := range append(contentOf(valueOf(r.root, "include")), valueOf(r.root, "matrix")) {
@@ -180,7 +180,7 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	return levels, err
 }
 
-// named reads a level, or the name of a list of levels.
+// named reads a level, or a name that stands for a list of levels.
 func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 &&
 		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {
@@ -270,8 +270,8 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }
 
-// otherFactor returns a hint if the text is a level of another factor whose name differs by one or two
-// letters, and "" otherwise.
+// otherFactor returns a hint if text is a level of another factor and the names of the two factors differ by
+// one or two letters. Otherwise it returns "".
 func (r *reader) otherFactor(name, text string) string {
 	others := slices.DeleteFunc(slices.Clone(r.v.Names()), func(other string) bool { return other == name })
 	near := check.Nearest(name, others)
@@ -288,7 +288,8 @@ func (r *reader) otherFactor(name, text string) string {
 	return fmt.Sprintf("did you mean the factor %s? Its levels are %s", near, levels)
 }
 
-// size returns the number of combinations. Once it exceeds maxCells, it may be too low.
+// size returns the number of combinations. It stops counting above maxCells, so a larger result may be too
+// low.
 func (c combination) size() int {
 	n := 1
 	for _, a := range c.axes {
@@ -299,8 +300,8 @@ func (c combination) size() int {
 	return n
 }
 
-// mayHave reports whether a cell of the combination can have a level, as far as that is known in spite of
-// errors.
+// mayHave reports whether a cell of the combination can have a level. If errors hide part of the combination,
+// it returns true.
 func (c combination) mayHave(f factor.Declaration, level string) bool {
 	for _, a := range c.axes {
 		if a.factor.Name == f.Name {
@@ -326,7 +327,7 @@ func (c combination) cells() []factor.Cell {
 	return cells
 }
 
-// matches reports whether a cell has one of the levels of every axis.
+// matches reports whether, for every axis, the cell has one of the levels of the axis.
 func (c combination) matches(cell factor.Cell) bool {
 	return !slices.ContainsFunc(c.axes, func(a axis) bool {
 		return !slices.Contains(a.levels, cell[a.factor.Name])

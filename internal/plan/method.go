@@ -17,8 +17,8 @@ import (
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
 	OrderListed = "listed" // as written, block after block
-	// OrderAlternated randomises blocks so that untouched cells, those with a level of copy, alternate with
-	// the others.
+	// OrderAlternated randomises blocks so that untouched cells alternate with the others. A cell is
+	// untouched if it has a level of the copy factor.
 	OrderAlternated = "alternated"
 )
 
@@ -29,7 +29,8 @@ const (
 	IdleOff   = "off"
 )
 
-// How latency is measured: UDP probes are returned by a chokepoint process, ICMP probes by the far kernel.
+// These values say how latency is measured. A chokepoint process returns UDP probes; the far kernel returns
+// ICMP probes.
 const (
 	ProbeEcho = "echo"
 	ProbeICMP = "icmp"
@@ -37,7 +38,8 @@ const (
 
 const maxRuns = 1000
 
-// defaultMethod has six runs, the minimum for a 95 % interval of a median (see docs/method/statistics.md).
+// defaultMethod returns the default method. Its six runs are the minimum for a 95 % interval of a median (see
+// docs/method/statistics.md).
 func defaultMethod() record.Method {
 	return record.Method{
 		Duration: 10 * time.Second,
@@ -61,7 +63,7 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Limits of a trial. Probes keep the last 20 minutes, which must contain the whole load.
+// Limits of a trial. The probes keep their last 20 minutes, which must cover the whole load.
 const (
 	maxWindow = 15 * time.Minute
 	maxPhase  = time.Minute
@@ -283,8 +285,8 @@ func (r *reader) word(what string, into *string, words ...string) field {
 	return r.oneOf(what, func(word string) { *into = word }, words...)
 }
 
-// verify reads which payloads are checked: none, those of a short trial of each path, or those of every
-// load as well.
+// verify reads which payloads are checked: none, only those of one short trial per path, or also those of
+// every load.
 func (r *reader) verify(m *record.Measure) field {
 	return r.oneOf("verify", func(word string) {
 		m.Verify = word != "false"

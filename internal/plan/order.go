@@ -10,13 +10,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Block returns the rows of block k, from 1. They depend only on the design, its seed and k, not on the
-// number of blocks or on other blocks.
+// Block returns the rows of block k, counted from 1. They depend only on the design, its seed and k. They do
+// not depend on the number of blocks or on other blocks.
 //
-// A block contains every cell once. Cells with the same level of a hard factor are adjacent, so that the
-// lab changes as rarely as possible. A row for the idle latency of each path precedes the first load of its
-// group; in block 1, a verification of the path precedes that. Cells whose rate is a share of a rate found
-// by other cells are last in their group.
+// A block contains every cell once. Cells with the same level of a hard factor are adjacent, so that the lab
+// changes as rarely as possible. In each group, a row for the idle latency of a path precedes the path's
+// first load. In block 1, a row that verifies the path comes even earlier. Some cells send at a share of the
+// rate that other cells find; they come last in their group.
 func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	groups := cut(d.Cells, d.Hard)
@@ -83,9 +83,9 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks; with adaptive stopping, those of the maximum number of blocks. The
-// user has to install firmware, so it changes as rarely as possible: all blocks with one firmware precede
-// those with the next, in the order of the plan.
+// Rows returns the rows of all blocks. With adaptive stopping, it returns the rows of the maximum number of
+// blocks. Firmware changes as rarely as possible, because the user has to install it. All blocks with one
+// firmware therefore precede all blocks with the next, in the order of the plan.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
@@ -125,8 +125,8 @@ func (p *Plan) Firmwares() (levels []string) {
 	return levels
 }
 
-// verifyFactors returns the load that verifies the payload on a path: one TCP stream in each direction, by
-// the engine that can check content.
+// verifyFactors returns the load that verifies the payload on a path. It is one TCP stream in each direction,
+// sent by the engine that can check content.
 func verifyFactors(path factor.Cell) factor.Cell {
 	path = path.Clone()
 	factor.Protocol.Set(path, factor.TCP)
@@ -150,7 +150,7 @@ func cut(cells []factor.Cell, hard []string) [][]factor.Cell {
 }
 
 // shuffled groups cells by the first hard factor, shuffles the groups, and continues within each group with
-// the next factor. Last, it shuffles the cells.
+// the next factor. Finally, it shuffles the cells within the innermost groups.
 func shuffled(cells []factor.Cell, hard []string, rng *rand.Rand) [][]factor.Cell {
 	if len(hard) == 0 {
 		group := slices.Clone(cells)
@@ -185,8 +185,8 @@ func stream(seed uint64, label string, block int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// findersFirst moves cells whose load is a share of a rate to the end of their group, so that each block
-// finds the rate before it is used.
+// findersFirst moves cells whose load is a share of a found rate to the end of their group. Each block thus
+// finds the rate before it uses the rate.
 func findersFirst(group []factor.Cell) []factor.Cell {
 	var first, last []factor.Cell
 	for _, c := range group {

@@ -1,10 +1,10 @@
-// Package plan determines what is compared, and in which order: it reads a strict YAML file and expands it
-// to ordered rows. It has no side effects. It does not decide whether a certain machine can run a row; it
-// skips only combinations that no machine can run, each with a reason.
+// Package plan determines what is compared, and in which order. It reads a strict YAML file and expands it
+// into ordered rows. It has no side effects. It does not decide whether a certain machine can run a row. It
+// skips only combinations that no machine can run, and gives a reason for each.
 //
 // A plan is expanded in three steps. The matrix and the includes give combinations of levels. Each
-// combination becomes a cell by adding defaults and dropping factors that have no meaning in it. Cells
-// become rows, block by block, in an order that depends only on the seed and the number of the block.
+// combination becomes a cell by adding defaults and dropping factors that have no meaning in it. Cells become
+// rows, block by block, in an order that depends only on the seed and the number of the block.
 package plan
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Plan is a plan that was read and expanded to cells. Design is stored with the run; New returns an equal
-// plan for it.
+// Plan is a plan that was read and expanded into cells. Its Design is stored with the run; New recreates an
+// equal plan from it.
 type Plan struct {
 	Design    record.Design
 	SeedGiven bool // the file or a --set contains the seed; otherwise the caller chooses one
@@ -80,7 +80,8 @@ func (e *Error) Error() string {
 // Hint returns the next step, or "".
 func (e *Error) Hint() string { return e.HintText }
 
-// maxErrors is the maximum number of errors reported for a plan. More would push the first off the screen.
+// maxErrors is the maximum number of errors reported for a plan. More would push the first errors off the
+// screen.
 const maxErrors = 20
 
 // together joins the errors of a plan in the order of their positions. It returns nil if there are none.
@@ -98,10 +99,11 @@ func together(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// longList is the length of a list above which a hint contains only similar words.
+// longList is the length above which a list is shortened to similar words in a hint.
 const longList = 40
 
-// choiceHint returns a hint for a misspelled word, from a list of allowed ones.
+// choiceHint returns a hint for a misspelled word. It suggests the nearest of the allowed words, or lists
+// them.
 func choiceHint(text, noun string, allowed []string) string {
 	near := check.Nearest(text, allowed)
 	if near != "" {

@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Read reads a plan and expands it to cells. sets are texts "path=value" that replace values of the file.
-// file is its name for messages. The error is an *Error, or several joined ones if there are several
-// mistakes.
+// Read reads a plan and expands it into cells. Each text in sets has the form "path=value" and replaces a
+// value of the file. The argument file is the name shown in messages. The error is an *Error, or several of
+// them joined if there are several mistakes.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	r := &reader{
 		file:   file,
@@ -82,7 +82,7 @@ type reader struct {
 	v        Vocabulary
 	root     *yaml.Node
 	wrong    map[*yaml.Node]bool   // nodes that are not part of a plan
-	origin   map[*yaml.Node]string // nodes written by a --set → that --set
+	origin   map[*yaml.Node]string // node written by a --set → that --set
 	where    []placedRequirement
 	baseline *yaml.Node
 	labels   map[string]map[string]string // factor → level → label
@@ -92,10 +92,10 @@ type reader struct {
 	below  int             // number of errors below keys in broken
 }
 
-// errNoted stands for an error that has been noted. The caller has no value to use.
+// errNoted stands for an error that has been noted. It tells the caller that there is no value to use.
 var errNoted = errors.New("failed")
 
-// note adds err to errs, unless it has been noted before, and returns errNoted. It returns nil if err is
+// note adds err to errs, unless err has been noted before, and returns errNoted. It returns nil if err is
 // nil.
 func (r *reader) note(err error) error {
 	if err == nil {
@@ -108,7 +108,7 @@ func (r *reader) note(err error) error {
 	return errNoted
 }
 
-// expandable reports whether the cells can be determined in spite of errors.
+// expandable reports whether the cells can be determined despite errors.
 func (r *reader) expandable(m *matrix) bool {
 	switch {
 	case len(r.errs) == 0:
@@ -157,7 +157,7 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	return r.object(root, wholePlan, fields)
 }
 
-// notes reads the notes of a run, each of a single line.
+// notes reads the notes of a run. Each note is a single line.
 func (r *reader) notes(n *yaml.Node) ([]string, error) {
 	notes, err := r.words(n, "notes", record.MaxNote, record.MaxNotes, "write fewer")
 	for i, text := range notes {
@@ -194,8 +194,8 @@ func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return e
 }
 
-// object reads a map with known keys. If several entries of fields have the same name, the key's value is
-// passed to each.
+// object reads a map with known keys. If several entries of fields have the same name, each of them reads the
+// key's value.
 func (r *reader) object(n *yaml.Node, what string, fields []field) error {
 	names := namesOf(fields)
 	return r.pairs(n, what, func(key, value *yaml.Node) error {
@@ -230,7 +230,8 @@ func namesOf(fields []field) (names []string) {
 
 const wholePlan = "the plan"
 
-// meant returns the key that an unknown key resembles, or below which it is allowed, or "".
+// meant returns the known key that an unknown key resembles. If there is none, it returns the key of the map
+// in which the unknown key is allowed, or "".
 func (r *reader) meant(key string, names []string) string {
 	near := check.Nearest(key, names)
 	if near != "" {
@@ -254,7 +255,7 @@ func (r *reader) keyHint(key, what string, names []string) string {
 	return choiceHint(key, "keys", names)
 }
 
-// homeOf returns the name of the map that contains a key, method or measure, or "".
+// homeOf returns the name of the map that a key belongs to: "method", "measure", or "" for neither.
 func (r *reader) homeOf(key string) string {
 	method, measure := r.nestedKeys()
 	switch {

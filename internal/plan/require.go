@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// placedRequirement is a threshold with its position in the file, kept until the cells are known.
+// placedRequirement is a threshold with its position in the file. It is kept until the cells are known.
 type placedRequirement struct {
 	at  *yaml.Node
 	req record.Requirement
@@ -92,8 +92,9 @@ func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where 
 	return r.addRequirement(n, d, req, where, err)
 }
 
-// addRequirement adds a threshold with the conditions in where, unless they are not valid or wrong, the
-// error in the rest of its text, is not nil.
+// addRequirement adds a threshold with the conditions in where. The argument wrong is the error found in the
+// rest of the threshold's text. addRequirement returns an error instead if that text or the conditions are
+// not valid.
 func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string,
 	wrong error) (err error) {
 	wrong = r.note(wrong)
@@ -109,7 +110,7 @@ func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requi
 
 // metric returns the full name of a metric.
 func (r *reader) metric(n *yaml.Node, name string) (string, error) {
-	switch name { // short names that are more than the full name without its unit
+	switch name { // short names that are not just the full name without its unit
 	case "pps":
 		return "packet_rate_pps", nil
 	case "loss":
@@ -142,7 +143,7 @@ func withoutUnit(metric string) string {
 	return metric
 }
 
-// threshold parses values in the base unit, for metrics with this suffix.
+// threshold parses values in the base unit. It is for metrics whose names end in end.
 type threshold struct {
 	end, hint string
 	parse     func(text string) (float64, bool)
@@ -244,8 +245,8 @@ func (r *reader) noCell(w placedRequirement) {
 		w.req.Text))
 }
 
-// checkLevels is like checkWhere, but for a plan whose cells are unknown because of other errors. It
-// returns an error only for a level that no cell can have, even if those errors are corrected.
+// checkLevels is like checkWhere, but for a plan whose cells are unknown because of other errors. It notes an
+// error only for a level that no cell can have even once the other errors are corrected.
 func (r *reader) checkLevels(m *matrix) {
 	listed := m.listed()
 	for _, w := range r.where {

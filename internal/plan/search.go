@@ -24,7 +24,7 @@ const (
 	maxRepeats     = 1000
 )
 
-// search reads method.search: the name of a preset, or a map of changes to one.
+// search reads method.search. It is the name of a preset, or a map of changes to a preset.
 func (r *reader) search(n *yaml.Node, m *record.Method) error {
 	s := &record.Search{
 		MinPPS:  defaultMinPPS,
@@ -226,8 +226,9 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	return nil
 }
 
-// estimateSearch estimates the duration of a search: for each goal the trials for its bounds (duration
-// sums), plus a few trials to get close to them.
+// estimateSearch estimates the duration of a search. For each goal, it counts the trials that its bounds
+// require (duration sums). It adds a few short trials that get close to the bounds, and the trials of the
+// latency, frame loss and back-to-back tests.
 func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	s := m.Search
 	each := m.Warmup + m.Cooldown + overhead

@@ -10,8 +10,8 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// applySets writes each "path=value" into the tree before the plan is read, so that values from the command
-// line are checked like those of the file. It records the written nodes for messages.
+// applySets writes each "path=value" into the tree before the plan is read. Values from the command line are
+// thus checked like values of the file. applySets records the written nodes for messages.
 func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
 		return // the reader will note the error
@@ -166,7 +166,7 @@ func (r *reader) replace(n, with *yaml.Node, origin string) {
 	}
 }
 
-// thresholdsNode returns a list of thresholds: those of a YAML list in brackets, or the single one.
+// thresholdsNode returns a list of thresholds from a YAML list in brackets or from a single threshold.
 func thresholdsNode(value string) *yaml.Node {
 	inner, open := strings.CutPrefix(strings.TrimSpace(value), "[")
 	inner, closed := strings.CutSuffix(inner, "]")

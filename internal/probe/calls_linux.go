@@ -64,9 +64,9 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, minDatagram)}, nil
 }
 
-// Sizes of receive buffers, in bytes. The kernel allocates each datagram of a dump as large as the largest
+// Sizes of receive buffers, in bytes. The kernel makes each datagram of a dump as large as the largest
 // receive buffer seen so far, up to 32 KiB (net/netlink/af_netlink.c, netlink_dump). A small buffer is
-// cheaper for a few devices, a large one for thousands of connections.
+// cheaper for a few devices. A large one is cheaper for thousands of connections.
 const (
 	minDatagram   = 8 << 10
 	maxDatagram   = 32 << 10
@@ -74,7 +74,7 @@ const (
 )
 
 // dump requests a dump and calls take for each message, until the dump ends or take returns io.EOF. Each
-// request has a new sequence number, so that remaining messages of an aborted dump are not taken for part
+// request has a new sequence number. Messages left over from an aborted dump are thus not mistaken for part
 // of the next dump.
 func (s *dumpSocket) dump(take func(kind uint16, body []byte) error) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1

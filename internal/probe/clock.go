@@ -10,8 +10,8 @@ import (
 )
 
 // clock measures the duration of a fixed amount of work. The duration shows a CPU's real speed if its
-// frequency is unknown, as in a virtual machine. It also shows the CPU time that is withheld invisibly,
-// for example by a quota on the host.
+// frequency is unknown, as in a virtual machine. It also shows CPU time that is withheld without a trace, for
+// example by a quota on the host.
 func clock(root Root) Probe {
 	return Probe{
 		Name:  "clock",

@@ -13,8 +13,8 @@ import (
 // architecture (include/asm-generic/param.h).
 const nsPerTick = 1e9 / 100
 
-// cpuStates lists the columns of a cpu line, in the kernel's order (fs/proc/stat.c, show_stat;
-// proc_stat(5)). Kernels before 2.6.33 lack the last ones.
+// cpuStates lists the columns of a cpu line, in the kernel's order (fs/proc/stat.c, show_stat; proc_stat(5)).
+// Kernels before 2.6.33 lack the last columns.
 var cpuStates = [...]string{"user_ns", "nice_ns", "system_ns", "idle_ns", "iowait_ns",
 	"irq_ns", "softirq_ns", "steal_ns", "guest_ns", "guest_nice_ns"}
 
@@ -186,8 +186,8 @@ func (s *cpuSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// Cores returns the busy share of each core since its previous call, up to the last sample. Time taken by
-// the hypervisor (steal) counts as busy, because nothing else could use it.
+// Cores returns the busy share of each core between the previous call of Cores and the last sample. Time
+// taken by the hypervisor (steal) counts as busy, because nothing else could use that time.
 func (s *cpuSampler) Cores(dst []float64) []float64 {
 	now := s.now.cpus
 	if len(s.live) == len(now) {

@@ -58,7 +58,7 @@ func cpufreq(root Root) Probe {
 }
 
 type cpufreqSampler struct {
-	gauges // files with a single number, whose columns come first
+	gauges // single-number files; their columns come first
 	times  []text[[]freqTime]
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram in
-// the kernel (Documentation/trace/histogram.rst), so a drop costs one lookup, and a sample costs one read.
-// The histogram affects the whole machine. It is therefore created only if Options.Trace is set, in a
-// tracing instance that Close removes.
+// drops counts dropped packets by the kernel's reason. The tracepoint skb:kfree_skb feeds a histogram in the
+// kernel (Documentation/trace/histogram.rst). A drop therefore costs one lookup, and a sample costs one read.
+// The histogram affects the whole machine. It is created only if Options.Trace is set, in a tracing instance
+// that Close removes.
 func drops(root Root) Probe {
 	return Probe{
 		Name:  "drops",
@@ -81,8 +81,8 @@ func parseDropFormat(b []byte) ([]dropReason, error) {
 	return out, nil
 }
 
-// parseDropHist parses histogram lines such as "{ reason: 2 } hitcount: 7". It stores each count in dst,
-// at the index that at has for the reason, and returns the total over all reasons.
+// parseDropHist parses histogram lines such as "{ reason: 2 } hitcount: 7". It stores the count of each
+// reason in dst[at[reason]] and returns the total over all reasons.
 func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, err error) {
 	for l := range bytes.Lines(b) {
 		open, rest := word(l)
@@ -109,7 +109,7 @@ func parseDropHist(b []byte, at map[uint64]int, dst []float64) (total float64, e
 	return total, nil
 }
 
-// dropsSampler uses a tracing instance of its own (Documentation/trace/ftrace.rst). Removing the instance
+// dropsSampler uses a separate tracing instance (Documentation/trace/ftrace.rst). Removing the instance
 // removes all its settings and does not affect other tracing.
 type dropsSampler struct {
 	columns

@@ -27,8 +27,8 @@ import (
 // VerbEnvironment is the verb that reads a node's environment.
 var VerbEnvironment = host.Verb(host.FamilyProbe, "environment")
 
-// Environment reads the environment of a node: the facts that readers need to compare the node's results
-// with those of other machines, and nothing that identifies the machine.
+// Environment reads the environment of a node. It contains the facts that readers need to compare the node's
+// results with results from other machines. It contains nothing that identifies the machine.
 func Environment(ctx context.Context, agent host.Agent, node string) (record.Environment, error) {
 	var e record.Environment
 	if err := agent.Invoke(ctx, VerbEnvironment, struct{}{}, &e); err != nil {
@@ -111,7 +111,8 @@ func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
 const notLinux = "not reported by this kernel"
 
-// kernel records distribution, version, build options, and the boot parameters that affect performance.
+// kernel records the distribution, the kernel's version and build options, and the boot parameters that
+// affect performance.
 func (f *facts) kernel() {
 	text, _ := os.ReadFile("/etc/os-release") // the file may be missing
 	more, _ := os.ReadFile("/etc/openwrt_release")

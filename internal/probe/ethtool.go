@@ -30,8 +30,8 @@ var pauseNames = map[string]int{
 	"RxPause": rx, "TxPause": tx,
 }
 
-// driverWords selects some of a driver's counters, of which there may be thousands: counters of losses,
-// errors and delays, and of packets by queue.
+// driverWords selects some of a driver's counters, because there may be thousands. It selects counters of
+// losses, errors and delays, and counters of packets by queue.
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
@@ -55,8 +55,8 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the counters of drivers. In addition to the columns of the declared sums, each
-// counter has a column "device/NAME" with the driver's name for it.
+// ethtoolSampler reads the counters of drivers. Besides the columns of the declared sums, it has a column
+// "device/NAME" for each counter. NAME is the driver's name for the counter.
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats
@@ -64,8 +64,8 @@ type ethtoolSampler struct {
 	stems  []string // the drivers' names of the counters
 }
 
-// driver holds a device whose driver has counters. Each column is the sum of all counters with these
-// names.
+// driver holds a device whose driver has counters. For each column, it lists the names of the counters that
+// the column sums.
 type driver struct {
 	device  string
 	columns [][]string
@@ -191,8 +191,8 @@ func sum(values []uint64, at []int) float64 {
 	return total
 }
 
-// Declared declares the counters with the names that the drivers use, because no fixed list could contain
-// them.
+// Declared declares the counters under the names that the drivers use, because no fixed list could contain
+// all of them.
 func (s *ethtoolSampler) Declared() []record.Metric {
 	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
 		s.stems...))

@@ -2,8 +2,8 @@ package probe
 
 import "strings"
 
-// Firmware describes a machine's system in one line: distribution, version and kernel. It returns "" if
-// all are unknown. The levels of the factor firmware are matched against this text.
+// Firmware describes a machine's system in one line: distribution, version and kernel. It returns "" if all
+// are unknown. Levels of the firmware factor are matched against this text.
 func Firmware(facts map[string]string) string {
 	var parts []string
 	var words []string
@@ -25,8 +25,8 @@ func Firmware(facts map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// SystemFacts parses the release files of a Linux system: /etc/os-release (os-release(5)) and, on OpenWrt
-// and its derivatives, /etc/openwrt_release, which alone contains the exact version.
+// SystemFacts parses the release files of a Linux system. They are /etc/os-release (os-release(5)) and, on
+// OpenWrt and its derivatives, /etc/openwrt_release, the only file with the exact version.
 func SystemFacts(text string) map[string]string {
 	names := map[string]string{"ID": "distribution", "VERSION_ID": "distribution_version",
 		"DISTRIB_RELEASE": "distribution_release", "DISTRIB_REVISION": "distribution_revision",

@@ -21,11 +21,11 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// maxFlows is the number of entries above which the connection tracking table is not read. An entry takes
+// maxFlows is the maximum number of entries at which the connection tracking table is read. An entry takes
 // about 300 bytes, and reading the table delays the fast probes.
 const maxFlows = 20000
 
-// flowCount holds the number of tracked connections, and of those that are offloaded in software and in
+// flowCount holds the number of tracked connections, and how many of them are offloaded in software and in
 // hardware.
 type flowCount struct{ tracked, offloaded, hardware int }
 
@@ -62,8 +62,8 @@ func nfNumber(body []byte, attribute uint16) (number uint32, err error) {
 	return number, nil
 }
 
-// flows counts the tracked connections that are currently offloaded. A flow table drops flows soon after
-// they end, so they are visible only in samples taken during the traffic.
+// flows counts the tracked connections that are currently offloaded. A flow table drops connections soon
+// after they end, so only samples taken during the traffic show them.
 func flows(root Root) Probe {
 	return Probe{
 		Name:  "flows",

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat holds the fields of /proc/<pid>/stat that are used. ticks is the CPU time of the process, and
-// childTicks the CPU time of its children that have ended and been waited for.
+// pidStat holds the fields of /proc/<pid>/stat that are used. ticks is the CPU time of the process.
+// childTicks is the CPU time of its children that have ended and been waited for.
 type pidStat struct {
 	pid, parent int
 	kernel      bool
@@ -131,8 +131,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is the number of walks after which a thread known as a kernel thread is checked again,
-// because a process may have reused its id.
+// kernelRounds is the number of walks after which a known kernel thread is checked again, because a process
+// may have reused its id.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {
@@ -209,8 +209,8 @@ func (s *foreignSampler) skip(pid int) bool {
 
 func (s *foreignSampler) Close() error { return nil }
 
-// process holds a process seen by the walk. grown and childGrown are the increases of its CPU times since
-// the previous walk, before they are added to a group.
+// process holds a process that the walk has seen. grown and childGrown are the increases of ticks and
+// childTicks since the previous walk, before they are added to a group.
 type process struct {
 	pidStat
 	lab               bool
@@ -268,9 +268,10 @@ func (s *foreignSampler) settle(first bool) {
 	}
 }
 
-// discount avoids counting an ended process twice. Its CPU time is in the child time of the process that
-// waited for it: its parent, or the ancestor that inherited it. discount subtracts the CPU time that was
-// already counted. What remains is CPU time that no walk has seen, such as that of short-lived processes.
+// discount avoids counting an ended process twice. The CPU time of an ended process moves into the child time
+// of the process that waited for it: its parent, or the ancestor that inherited it. discount subtracts the
+// part that was already counted. What remains is CPU time that no walk has seen, such as that of short-lived
+// processes.
 func (s *foreignSampler) discount(dead *process) {
 	booked := dead.ticks + dead.childTicks
 	p := s.known[dead.parent]

@@ -101,7 +101,7 @@ func matches(pattern string) []string {
 	return paths
 }
 
-// labelled joins parts to a label. It replaces spaces and slashes in them.
+// labelled joins parts into a label and replaces spaces and slashes.
 func labelled(parts ...string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(strings.Join(parts, "."))
 }

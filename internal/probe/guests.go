@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// guests reads the CPU time of the lab's virtual machines by thread: the CPU time that a guest takes from
-// its host. A guest that runs under emulation cannot measure this time itself.
+// guests reads the CPU time that each thread of the lab's virtual machines takes from the host. A guest that
+// runs under emulation cannot measure this time itself.
 func guests(root Root) Probe {
 	return Probe{
 		Name:  "guests",
@@ -35,7 +35,7 @@ type guestThread struct {
 	label string     // "router/vcpu0"
 	path  string     // path of its stat file
 	start uint64     // start time of the thread, to detect a reused id
-	quota *throttles // time that a quota stopped the thread; nil without a quota
+	quota *throttles // time for which a quota stopped the thread; nil without a quota
 }
 
 func (t guestThread) is(other guestThread) bool {
@@ -46,7 +46,7 @@ func (t guestThread) is(other guestThread) bool {
 // each cgroup.
 type throttles struct {
 	file       func() string // returns the cpu.stat file of the current cgroup
-	past, last float64       // ns: total of previous cgroups; last value of the current one
+	past, last float64       // ns: total of previous cgroups, and last value of the current one
 }
 
 func (t *throttles) read() float64 {
@@ -90,8 +90,8 @@ func openGuests(root Root, own []int) (Sampler, error) {
 
 func (s *guestsSampler) Close() error { return nil }
 
-// Sample reads the CPU times. If a guest has ended or another guest was booted in its place, the columns
-// change. While a guest is missing, Sample searches for its successor.
+// Sample reads the CPU times. If a guest has ended, or a new one has taken its place, the columns change.
+// While a guest is missing, Sample searches for its successor.
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Limits of an inventory. Items in excess of a limit are only counted.
+// Limits of an inventory. Items beyond a limit are only counted.
 const (
 	maxDevices = 64
 	maxQueues  = 128 // qdiscs of a device; also the limit of its filters

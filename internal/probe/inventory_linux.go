@@ -15,7 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// inventory records everything in this network namespace that packets may pass: devices, queues, filters.
+// inventory records everything in this network namespace that packets may pass through: devices, queues and
+// filters.
 func inventory(root Root) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
 	known := func(part string, err error) bool {

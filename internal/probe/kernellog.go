@@ -103,9 +103,9 @@ func kernellog(root Root) Probe {
 	}
 }
 
-// kernelLogSampler reads records as they arrive. The time of a record is from a clock of the kernel that
+// kernelLogSampler reads records as they arrive. The kernel takes the time of a record from a clock that
 // drifts from CLOCK_MONOTONIC. The time of a line is therefore limited to the interval between the samples
-// before and after it, as measured by now.
+// before and after it. The function now tells the time of the samples.
 type kernelLogSampler struct {
 	log interface {
 		next(buf []byte) (n int, err error) // returns errNoRecord at the end of the log

@@ -134,9 +134,9 @@ func (f *file) up() float64 {
 	return 0
 }
 
-// device returns the sysfs directory of a device in this network namespace, or "". A sysfs mounted in
-// another namespace shows the devices of that namespace, possibly with the same names. Therefore device
-// compares index and address.
+// device returns the sysfs directory of a device in this network namespace, or "". A sysfs mounted in another
+// namespace shows the devices of that namespace, possibly with the same names. device therefore compares the
+// index and the address.
 func (r Root) device(name string) string {
 	dir := filepath.Join(r.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))

@@ -2,8 +2,8 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// memoryNames lists the lines of /proc/meminfo (fs/proc/meminfo.c, in KiB) and /proc/vmstat that are used,
-// and their stems.
+// memoryNames lists the lines that are used of /proc/meminfo (fs/proc/meminfo.c, in KiB) and /proc/vmstat,
+// with their stems.
 var memoryNames = [...]struct {
 	name, stem string
 	vmstat     bool

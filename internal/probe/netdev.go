@@ -55,8 +55,8 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	return lines, nil
 }
 
-// DeviceCounters parses /proc/net/dev and returns the counters of each device, by the metric names of
-// probe netdev.
+// DeviceCounters parses /proc/net/dev and returns the counters of each device. The keys are the metric names
+// of the netdev probe.
 func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
 	lines, err := parseNetdev(text, nil)
 	all := map[string]map[string]uint64{}

@@ -12,7 +12,7 @@ var errPressure = errors.New("parse pressure: want \"some avg10=… total=…\""
 
 // parsePressure parses a file of /proc/pressure (kernel/sched/psi.c, psi_show;
 // Documentation/accounting/psi.rst). It returns the number of microseconds in which some or all non-idle
-// tasks waited. The value of a missing line is NaN: before Linux 5.13, the file cpu has no line "full".
+// tasks waited. The value of a missing line is NaN. Before Linux 5.13, the cpu file has no line "full".
 func parsePressure(b []byte) (some, full float64, err error) {
 	some, full = nan, nan
 	for l := range bytes.Lines(b) {

@@ -32,8 +32,8 @@ type Probe struct {
 	Rare  bool   // slow and expensive: readings at the start and end of a window suffice
 	Empty string // reason to report if the source currently has no columns
 	Stems []record.Metric
-	// Source opens the source. An error explains why the source is unavailable, and wraps host.ErrUnsupported
-	// if that is permanent. If Source returns a sampler and an error, Open closes the sampler.
+	// Source opens the source. Its error explains why the source is unavailable, and wraps
+	// host.ErrUnsupported if the source will remain so.
 	Source func(o Options) (Sampler, error)
 }
 
@@ -53,8 +53,8 @@ var ErrColumns = errors.New("columns changed")
 
 // Options describes the machine whose telemetry the probes read.
 type Options struct {
-	// Own lists processes on the node's machine that belong to the lab, with all their descendants. Probe
-	// foreign excludes them.
+	// Own lists processes on the node's machine. They and all their descendants belong to the lab. The
+	// foreign probe excludes them.
 	Own []int `json:"own,omitempty"`
 	// Trace allows probes to enable tracepoints on the node's machine during the observation. It is set only
 	// if the machine belongs to the lab and supports tracepoints.
@@ -75,7 +75,7 @@ type Cored interface{ Cores(dst []float64) []float64 }
 // drivers.
 type Declarer interface{ Declared() []record.Metric }
 
-// ByScope returns the probes with a scope: record.ScopeHost for metrics of the whole machine,
+// ByScope returns the probes with a scope. record.ScopeHost is for metrics of the whole machine, and
 // record.ScopeNode for metrics of each network namespace.
 func ByScope(list []Probe, scope string) []Probe {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics lists the columns of probe queues. The columns of probe qdisc are among them; here they
-// refer to a class or a tin.
+// queuesMetrics lists the columns of the queues probe. They include the columns of the qdisc probe, which
+// here refer to a class or a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times that an htb class sent at its own rate"),
 	counter("borrows", "count", "times that an htb class borrowed from its parent to send"),
@@ -143,8 +143,7 @@ type queueField struct {
 	scale  float64
 }
 
-// queueFields returns a field for each position in names. The unit of delays is the microsecond, in which
-// CAKE counts them.
+// queueFields returns a field for each position in names. Delays are counted in microseconds, as CAKE does.
 func queueFields(names map[int]string) (fields []queueField) {
 	for _, at := range slices.Sorted(maps.Keys(names)) {
 		f := queueField{at, queueMetric(names[at]), 1}
@@ -161,15 +160,15 @@ func queueMetric(name string) int {
 	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 }
 
-// fqCodelFields describes the values in struct tc_fq_codel_qd_stats. Offsets count from the end of its
-// field type.
+// fqCodelFields describes values of a qdisc in struct tc_fq_codel_xstats. Offsets count from the start of
+// this struct, so they include its type field.
 var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
 	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
 
 // htbFields describes the values in struct tc_htb_xstats.
 var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
-// cakeFields lists attributes TCA_CAKE_STATS_*, and cakeTinFields attributes TCA_CAKE_TIN_STATS_*.
+// cakeFields lists TCA_CAKE_STATS_* attributes, and cakeTinFields lists TCA_CAKE_TIN_STATS_* attributes.
 var (
 	cakeFields    = queueFields(map[int]string{4: "memory_bytes"})
 	cakeTinFields = queueFields(map[int]string{2: "packets", 3: "bytes", 4: "drops", 6: "ack_drops",

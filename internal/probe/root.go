@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev. Tests
-// use directory trees of their own.
+// Root holds the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev. Tests use
+// their own directory trees.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
@@ -38,7 +38,7 @@ type file struct {
 	buf []byte
 }
 
-// openFile opens a kernel file. If the file does not exist, the error contains why.
+// openFile opens a kernel file. If the file does not exist, the error includes the reason given in why.
 func openFile(path, why string) (*file, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,10 +52,10 @@ func openFile(path, why string) (*file, error) {
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
-// shortRead is the length of a read result, in bytes, below which the file has ended. The kernel returns
-// whole records, in pages of at least 4 KiB, and returns less than requested only if the next record does
-// not fit into the page (fs/seq_file.c, seq_read_iter). None of the records in our files is as long as 2
-// KiB, so after a shorter result another read would be wasted.
+// shortRead is a length in bytes. A read that returns less has reached the end of the file. The kernel
+// returns whole records, in pages of at least 4 KiB, and returns less than requested only if the next record
+// does not fit into the page (fs/seq_file.c, seq_read_iter). No record in our files is as long as 2 KiB, so
+// another read after a shorter result would be wasted.
 const shortRead = 2048
 
 // read returns the contents of the file, valid until the next read.

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Ruleset holds the rules of a packet filter, read by netlink or parsed from the output of nft(8). The
+// Ruleset holds the rules of a packet filter, read over netlink or parsed from the output of nft(8). The
 // rules of each chain are in order.
 type Ruleset struct {
 	Chains     []record.FilterChain
@@ -70,7 +70,7 @@ func (r *FoundRule) Do(kind, text string) {
 	}
 }
 
-// InStates adds a match "ct state …".
+// InStates adds a "ct state …" match.
 func (r *FoundRule) InStates(states uint32) {
 	r.States = states
 	var names []string
@@ -92,7 +92,7 @@ func (r *FoundRule) InStates(states uint32) {
 // Count sets the rule's counter.
 func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
 
-// LimitTo adds a statement "limit rate …": a number of packets or bytes per number of seconds.
+// LimitTo adds a "limit rate …" statement. The limit is a number of packets or bytes per number of seconds.
 func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
 	if seconds == 0 {
 		return
@@ -123,12 +123,12 @@ func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, ove
 	r.Do(record.RuleLimit, text)
 }
 
-// Quota adds a statement "quota …".
+// Quota adds a "quota …" statement.
 func (r *FoundRule) Quota(bytes uint64, over bool) {
 	r.Do(record.RuleLimit, "quota "+overText(over)+bytesText(bytes))
 }
 
-// Connections adds a statement "ct count …".
+// Connections adds a "ct count …" statement.
 func (r *FoundRule) Connections(n uint64, over bool) {
 	r.Do(record.RuleLimit, "ct count "+overText(over)+fmt.Sprint(n))
 }
@@ -242,7 +242,7 @@ func (r *FoundRule) ByState(verdicts map[string]string) {
 	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
 }
 
-// takes reports whether the rule applies to some packets of established connections, and whether it
+// takes reports whether the rule applies to at least some packets of established connections, and whether it
 // applies to all of them.
 func (r *FoundRule) takes() (some, all bool) {
 	some = r.States == 0 || r.States&StateEstablished != 0

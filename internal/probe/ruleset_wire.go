@@ -65,7 +65,7 @@ const maxStateSets = 16
 // setReader reads the elements of a set.
 type setReader func(family uint8, table, set string) ([][]byte, error)
 
-// ReadRuleset parses a dump of the packet filter. It calls elements only for sets that are matched with
+// ReadRuleset parses a dump of the packet filter. It calls elements only for sets that are matched against
 // the connection's state.
 func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	var s Ruleset
@@ -181,7 +181,7 @@ func (r *ruleReader) expression(name string, w wire) {
 	switch name {
 	case "ct":
 		const key, state = 2, 0
-		if w.number(key) == state && w[4] == nil { // NFTA_CT_SREG would mean that it sets the state
+		if w.number(key) == state && w[4] == nil { // with NFTA_CT_SREG, it would set the state
 			r.state, r.mask = true, 0
 		}
 	case "bitwise":

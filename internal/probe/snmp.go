@@ -86,8 +86,8 @@ func parseSnmp(b []byte, want map[string]int, dst []float64) error {
 	return nil
 }
 
-// parsePairs parses lines of the form "name value …", as in /proc/net/snmp6, /proc/vmstat and
-// /proc/meminfo. In /proc/meminfo, the names end in a colon.
+// parsePairs parses lines of the form "name value …", as in /proc/net/snmp6, /proc/vmstat and /proc/meminfo.
+// In /proc/meminfo, a colon follows each name.
 func parsePairs(b []byte, want map[string]int, dst []float64) error {
 	for l := range bytes.Lines(b) {
 		n, rest := word(l)
@@ -134,8 +134,8 @@ func namedProbe(name, scope string, metrics []record.Metric, names []string, par
 	}
 }
 
-// namedFile describes a file with named numbers. The first file in a list must exist; if it does not, the
-// error contains why.
+// namedFile describes a file with named numbers. The first file in a list must exist. If it does not, the
+// error includes the reason given in why.
 type namedFile struct {
 	path  string
 	parse func(b []byte, want map[string]int, dst []float64) error

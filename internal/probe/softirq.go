@@ -91,8 +91,8 @@ func softirq(root Root) Probe {
 	}
 }
 
-// softirqSampler has no columns for cores that have run no softirq, because the file lists all possible
-// cores, including absent ones.
+// softirqSampler has no columns for cores that have run no softirq. The file lists all possible cores,
+// including absent ones.
 type softirqSampler struct {
 	columns
 	text[softirqText]

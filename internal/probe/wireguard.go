@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// wireguard reads the counters of the peers of WireGuard devices in the kernel. A userspace implementation
-// is not read, because it reveals its counters only to users who may read its keys.
+// wireguard reads the peers' counters of the WireGuard devices in the kernel. A userspace implementation is
+// not read, because it reveals its counters only to users who may read its keys.
 func wireguard(root Root) Probe {
 	return Probe{
 		Name:   "wireguard",
@@ -36,7 +36,7 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	devices // all devices; if they change, the WireGuard devices are searched for again
+	devices // all devices; if they change, WireGuard devices are searched again
 	root    Root
 	reader  *kernel.WireGuardReader
 	ours    []string

@@ -14,8 +14,8 @@ import (
 // margin is the number of columns for the label at the start of each line.
 const margin = 9
 
-// frame returns the lines of the view at the time now, most important first, so that a low terminal loses
-// the least important ones.
+// frame returns the lines of the view at the time now. The most important line comes first, so that a
+// terminal with few rows loses only the least important lines.
 func (v *view) frame(now time.Time, k look) []line {
 	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k), v.coreLine(k), v.latencyLine(),
 		v.causeLine(), v.warningLine()}
@@ -60,7 +60,7 @@ func (v *view) nowLine(now time.Time, k look) line {
 			return l.add(plain, v.labText)
 		case v.ended != "":
 			return l.add(plain, v.ended)
-		case v.phase != "": // phase of the run: the phase of a trial is cleared when the trial ends
+		case v.phase != "": // the run's phase; a trial's phase is cleared when the trial ends
 			return l.add(plain, v.phase+" "+unit.Seconds(since(v.phaseFrom, now)))
 		}
 		return l.add(faint, "between trials")
@@ -79,7 +79,8 @@ func (v *view) nowLine(now time.Time, k look) line {
 	return l
 }
 
-// earlierText summarises the cell's earlier trials: each value while they are few, then the range.
+// earlierText summarises the cell's earlier trials. It shows each value while there are few, and otherwise
+// the range.
 func earlierText(results []result) string {
 	if len(results) == 0 {
 		return ""

@@ -11,15 +11,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// labeller names cells. If it knows the cells of a run, it uses the factors that vary; otherwise, it uses
-// all factors that are not at their ordinary level.
+// labeller names cells. If it knows the cells of a run, it uses the factors that vary. Otherwise, it uses all
+// factors that are not at their ordinary level.
 type labeller struct {
 	factors *factor.Catalogue
 	vary    map[string]bool // nil if the cells are unknown
 }
 
-// learn reads the cells of a stored design from the data of run-started, or of a phase that changes the
-// design. It ignores data in another form.
+// learn reads the cells of a stored design. The data come from run-started, or from a phase that changes the
+// design. learn ignores data in another form.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells  []factor.Cell                `json:"cells"`
@@ -54,11 +54,11 @@ func (l *labeller) learn(data json.RawMessage) {
 	}
 }
 
-// row names a row by its cell, and by its kind unless that is load.
+// row names a row by its cell, and also by its kind unless the kind is load.
 func (l *labeller) row(e record.Event) string {
 	label := cmp.Or(l.cell(e.Cell), clean(e.Row))
 	switch load := e.Text == "" || (record.Assignment{Kind: e.Text}).OfCell(); {
-	case load && e.PPS > 0: // the rate was chosen by a search
+	case load && e.PPS > 0: // a search chose the rate
 		return label + " at " + unit.PacketRate(e.PPS).String()
 	case load && e.Rate > 0:
 		return label + " at " + unit.Bitrate(e.Rate).String()
@@ -96,8 +96,8 @@ func (l *labeller) cell(f factor.Cell) string {
 	return strings.Join(append(leading, rest...), " ")
 }
 
-// clean replaces line breaks and control characters, so that text fits on a line and nothing from a node
-// can move the cursor.
+// clean replaces line breaks and control characters. Text then fits on a line, and nothing from a node can
+// move the cursor.
 func clean(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(check.Plain(text))
 }

@@ -24,8 +24,8 @@ func JSON(w io.Writer) Sink {
 	}
 }
 
-// Plain writes one line for each trial, warning, lab event, and for the beginning and end of the run, for
-// log files and pipes. factors names the cells.
+// Plain writes lines for log files and pipes: one for each trial, warning and lab event, and one each for the
+// beginning and the end of the run. It names the cells with factors.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{
@@ -50,8 +50,8 @@ func Quiet(w io.Writer) Sink {
 	}
 }
 
-// lineSink writes the result of line for each event, unless it is empty. It uses one write per event, so
-// that readers of a pipe see complete lines.
+// lineSink writes the result of its function line for each event, unless the result is empty. It uses one
+// write per event, so that readers of a pipe see complete lines.
 type lineSink struct {
 	w io.Writer
 

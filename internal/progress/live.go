@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// repaint is the interval between pictures, at most 8 per second, because drawing takes CPU time from the
-// measurement.
+// repaint is the interval between pictures. It allows at most 8 per second, because drawing takes CPU time
+// from the measurement.
 const repaint = 125 * time.Millisecond
 
 // Live repaints a few lines at the bottom of a terminal. The terminal stays in its normal mode: Ctrl-C
@@ -175,7 +175,7 @@ func (v *view) endLine(now time.Time) line {
 	return l
 }
 
-// Arguments of paint: draw the repainted lines again, or remove them.
+// These values are arguments of paint. They say whether to draw the repainted lines again or remove them.
 const keepPicture, dropPicture = true, false
 
 // paint writes the permanent lines and then the picture in a single write, leaving the cursor at the start

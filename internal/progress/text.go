@@ -145,8 +145,8 @@ var (
 	ascii  = []rune("_.-=+*#@")
 )
 
-// spark draws the last width values as one character each, on a scale from 0 to top or, if that is larger,
-// the largest value.
+// spark draws the last width values as one character each. The scale goes from 0 to top, or to the largest
+// value if that is larger.
 func (k look) spark(values []float64, top float64, width int) string {
 	over := len(values) - width
 	if over > 0 {

@@ -59,7 +59,7 @@ type result struct {
 	why       string
 	rate, pps float64
 	rtt       int64
-	cause     string  // what limited the trial, if a single trial shows it
+	cause     string  // what limited the trial, if that trial alone shows it
 	sure      float64 // confidence of the cause, 0 to 1
 }
 
@@ -154,7 +154,7 @@ func (v *view) end(e record.Event) {
 		r.label = v.names.row(record.Event{Row: e.Row, Cell: e.Cell})
 	}
 
-	// A failed trial has no number, whatever the event carries.
+	// A failed trial has no number, whatever numbers its event carries.
 	if r.status == record.TrialFailed {
 		r.failed, r.why = true, clean(e.Text)
 		r.rate = 0
@@ -173,8 +173,8 @@ func (v *view) end(e record.Event) {
 	v.running, v.phase = false, ""
 }
 
-// left returns the remaining time: the sender's estimate, counted down to now, or an estimate from the
-// progress so far. It returns 0 if the time is unknown.
+// left returns the remaining time. It is the sender's estimate, counted down to now, or an estimate from the
+// progress so far. It is 0 if the time is unknown.
 func (v *view) left(now time.Time) time.Duration {
 	if v.ended != "" {
 		return 0
@@ -224,7 +224,7 @@ func (r result) outcome() string {
 	return cmp.Or(strings.Join(r.numbers(), ", "), r.status)
 }
 
-// numbers returns the results of a trial as texts.
+// numbers formats the results of a trial.
 func (r result) numbers() []string {
 	var n []string
 	if r.rate > 0 {

@@ -22,7 +22,7 @@ func near(text string, words []string, err error) error {
 	return err
 }
 
-// Parse parses a level: one root qdisc, or the qdiscs of several classes separated by commas.
+// Parse parses a level. A level is one root qdisc, or the qdiscs of several classes, separated by commas.
 func Parse(text string) (all []Queue, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		q, err := ParseOne(part)
@@ -52,8 +52,8 @@ func Spell(all []Queue) string {
 	return strings.Join(words, ", ")
 }
 
-// parsePlace parses the parent class or the handle in front of a qdisc's kind. left contains the remaining
-// words.
+// parsePlace parses the parent class or the handle in front of a qdisc's kind. It returns the remaining words
+// in left.
 func parsePlace(words []string) (q Queue, left []string, err error) {
 	for len(words) >= 2 {
 		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
@@ -183,8 +183,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
-// fillDefaults sets omitted parameters. The default burst of a shaper is the data of 2 ms at its rate, and
-// its limit that of 10 ms, but at least a few of the 64 KiB packets of segmentation offload.
+// fillDefaults sets omitted parameters. The default burst of a shaper holds 2 ms of data at its rate. The
+// default limit holds 10 ms of data. Both hold at least a few of the 64 KiB packets of segmentation offload.
 func fillDefaults(q Queue, parameters []Parameter) {
 	fill := func(name string, v uint64) {
 		_, given := q.Values[name]
@@ -239,7 +239,7 @@ func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<
 // number of ticks that sending it takes at the qdisc's rate.
 const tick = 64e-9
 
-// Same reports whether the qdisc g, read from the kernel, matches the requested qdisc w. The kernel rounds
+// Same reports whether the qdisc g, as read from the kernel, matches the requested qdisc w. The kernel rounds
 // bursts and times to ticks, and adds defaults.
 func Same(w, g Queue) bool {
 	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {

@@ -1,5 +1,5 @@
-// Package qdisc parses, formats and compares the levels of the factor queue: queueing disciplines (qdiscs)
-// in the syntax of tc(8). It is pure; package kernel applies and reads qdiscs.
+// Package qdisc parses, formats and compares the levels of the queue factor: queueing disciplines (qdiscs) in
+// the syntax of tc(8). It is pure; package kernel applies and reads qdiscs.
 package qdisc
 
 import (
@@ -19,7 +19,7 @@ type Queue struct {
 // Quantity is the unit of a parameter.
 type Quantity int
 
-// Quantities.
+// Units of parameters.
 const (
 	Count Quantity = iota
 	Packets
@@ -31,9 +31,9 @@ const (
 	Word // index into Parameter.Words
 )
 
-// Parameter describes a parameter of a kind of qdisc. Default, if not 0, is the value of an omitted
-// parameter. An omitted parameter without Default is an error if Required is set; otherwise, the kernel
-// chooses the value.
+// Parameter describes a parameter of a kind of qdisc. If the parameter is omitted, it has the value Default,
+// unless that is 0. Without a Default, omitting the parameter is an error if Required is set; otherwise, the
+// kernel chooses the value.
 type Parameter struct {
 	Name     string
 	Quantity Quantity
@@ -54,8 +54,8 @@ func Parameters(kind string) ([]Parameter, bool) {
 	return parameters, ok
 }
 
-// kinds returns the parameters by kind. Attribute numbers are from linux/pkt_sched.h, and defaults from
-// the kernel's sch_*.c.
+// kinds returns the parameters of each kind. Attribute numbers are from linux/pkt_sched.h, and defaults are
+// from the kernel's sch_*.c.
 func kinds() map[string][]Parameter {
 	packets := Parameter{Name: "limit", Quantity: Packets, Default: 1000}
 	bytes := Parameter{Name: "limit", Quantity: Bytes, Required: true}
@@ -120,8 +120,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// overhead is the length that a frame adds to the IP packet on the link, for example for DSL. mpu
-			// is the minimum length to count.
+			// overhead is the length that the link adds to the IP packet, for example on DSL. mpu is the
+			// minimum length to count.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},

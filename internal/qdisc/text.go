@@ -13,7 +13,7 @@ type Scale struct {
 }
 
 // SizeScales, RateScales and TimeScales return the suffixes of tc(8). The factors of sizes are binary, and
-// those of rates decimal. Times are in microseconds.
+// the factors of rates are decimal. Times are in microseconds.
 func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
 func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
@@ -131,8 +131,8 @@ func (p Parameter) Spell(v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// SpellScaled formats a number with the first suffix whose factor divides it, or with the suffix base if
-// no factor does.
+// SpellScaled formats a number with the first suffix whose factor divides it. If no factor does, it uses the
+// suffix base.
 func SpellScaled(v uint64, scales []Scale, base string) string {
 	for _, s := range scales {
 		if v != 0 && v%s.Factor == 0 {

@@ -6,7 +6,7 @@ func (a Assignment) OfCell() bool { return a.Kind == RowLoad || a.Kind == RowCip
 // Cipher holds the measured speed of a cipher, hash or key operation on a node.
 type Cipher struct {
 	Node      string `json:"node"`
-	Watched   string `json:"watched"` // node whose telemetry covers the CPUs of the measured node
+	Watched   string `json:"watched"` // node whose telemetry covers the measured node's CPUs
 	Library   string `json:"library"`
 	Version   string `json:"version"` // version of the library
 	Algorithm string `json:"algorithm"`
@@ -15,8 +15,9 @@ type Cipher struct {
 	Block     int    `json:"block_bytes,omitempty"` // 0 for key operations
 	Threads   int    `json:"threads"`
 	CPUs      int    `json:"cpus"` // number of CPUs of the node
-	// bytes per second of all threads together; for key operations, operations per second
+	// Rate is in bytes per second for all threads together. For key operations, it is in operations per
+	// second.
 	Rate float64 `json:"rate"`
-	// cycles per round of probe clock's loop; 0 means unknown
+	// LoopCycles is the number of cycles per round of the loop of the clock probe; 0 means unknown.
 	LoopCycles float64 `json:"loop_cycles,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Path returns a cell without its loads. Cells with equal paths share a path verification and an idle
-// latency, because their packets pass the same devices with the same settings.
+// latency, because their packets pass through the same devices with the same settings.
 func (p *Procedure) Path(cell Factors) Factors {
 	path := Factors{}
 	for name, level := range cell {
@@ -18,9 +18,9 @@ func (p *Procedure) Path(cell Factors) Factors {
 	return path
 }
 
-// DropDefaultNAT removes the level off of the factor nat from the cells selected by where. In these cells,
+// DropDefaultNAT removes the level "off" of the NAT factor from the cells selected by where. For these cells,
 // it is wrong or unknown that addresses are not translated. DropDefaultNAT also removes the level from
-// Baseline, Requirements and Skipped, and modifies the lists in place.
+// Baseline, Requirements and Skipped. It modifies the lists in place.
 func (d *Design) DropDefaultNAT(where func(Factors) bool) {
 	without := func(cell Factors) Factors {
 		if factor.NAT.Is(cell, factor.Off) && where(cell) {

@@ -3,7 +3,7 @@ package record
 import "slices"
 
 // Experiment describes a test of the finding that one resource limits the traffic. A factor reduces or
-// increases the resource in steps. Between the steps are windows without any change.
+// increases the resource in steps. Between the steps, there are windows without any change.
 type Experiment struct {
 	Run    string `json:"run,omitempty"` // id of the run with the finding
 	Class  string `json:"class"`         // class of the finding, such as "shaper"
@@ -16,7 +16,7 @@ type Experiment struct {
 	Why    string  `json:"why,omitempty"`
 }
 
-// SweepStep holds a level, and the share of the resource that the level leaves; 0.9 means 90 %.
+// SweepStep holds a level, and the share of the resource that the level leaves. A share of 0.9 means 90 %.
 type SweepStep struct {
 	Level    string  `json:"level"`
 	Resource float64 `json:"resource"`

@@ -3,8 +3,8 @@ package record
 // LabImported is the kind of lab in a run whose trials other programs measured.
 const LabImported = "imported"
 
-// Foreign holds what another program that measured the trial reported in addition to traffic and latency.
-// A trial measured by chokepoint has none.
+// Foreign holds what another program reported about the trial that it measured, in addition to traffic and
+// latency. A trial measured by chokepoint has no Foreign.
 type Foreign struct {
 	Tool    string `json:"tool"` // name of the program: iperf3, flent, irtt …
 	Version string `json:"version,omitempty"`
@@ -12,7 +12,7 @@ type Foreign struct {
 	// Lacks lists the items that this trial lacks compared with a trial measured by chokepoint.
 	Lacks  []string           `json:"lacks"`
 	Values map[string]float64 `json:"values,omitempty"` // metrics computed by the program
-	Facts  map[string]string  `json:"facts,omitempty"`  // facts about the test, under the program's names
+	Facts  map[string]string  `json:"facts,omitempty"`  // facts about the test, as the program names them
 	Series *Table             `json:"series,omitempty"` // series, with the program's names and units
-	Raw    []byte             `json:"raw,omitempty"`    // for flent: rest of the file, without addresses
+	Raw    []byte             `json:"raw,omitempty"`    // for flent: remaining file, without addresses
 }

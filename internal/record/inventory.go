@@ -8,9 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Inventory lists everything on a node that packets may pass: devices with their queues, the packet
-// filter, and other receivers of packets. A part that could not be read is absent, with the reason in
-// Missing.
+// Inventory lists everything on a node that packets may pass through: devices with their queues, the packet
+// filter, and other receivers of packets. A part that could not be read is absent, and Missing contains the
+// reason.
 type Inventory struct {
 	Devices   []NetDevice   `json:"devices,omitempty"` // devices that are up, except loopback
 	Filter    *PacketFilter `json:"filter,omitempty"`
@@ -21,12 +21,12 @@ type Inventory struct {
 	// BridgeFilter is true if the IPv4 packet filter also processes bridged packets
 	// (bridge-nf-call-iptables).
 	BridgeFilter *bool `json:"bridge_filter,omitempty"`
-	// Missing contains the reason for each part that is unknown: "devices", "filter", "iptables", "taps",
-	// "nfqueues", "conntrack", "xfrm", "bridge_filter", or "all".
+	// Missing contains the reason for each unknown part. The parts are "devices", "filter", "iptables",
+	// "taps", "nfqueues", "conntrack", "xfrm", "bridge_filter", or "all".
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-// NoInventory returns an empty inventory. why is the reason why nothing is known.
+// NoInventory returns an empty inventory and records why nothing is known.
 func NoInventory(why string) *Inventory { return &Inventory{Missing: map[string]string{"all": why}} }
 
 // Lacks returns the reason why a part of the inventory is unknown, or "" if it is known.
@@ -87,7 +87,7 @@ type Conntrack struct {
 type XFRMStates struct {
 	States   int `json:"states"`
 	Replayed int `json:"with_replay_window"`
-	// smallest replay window in packets; 0 means none
+	// MinWindow is the smallest replay window in packets; 0 means none.
 	MinWindow int `json:"min_window,omitempty"`
 }
 
@@ -98,19 +98,19 @@ const MaxFilterRules = 64
 type PacketFilter struct {
 	Chains     []FilterChain `json:"chains,omitempty"`      // chains with a hook
 	MoreChains int           `json:"more_chains,omitempty"` // number of unlisted chains with a hook
-	// Rules lists at most MaxFilterRules rules that have other actions than accept. Rules that packets of
+	// Rules lists at most MaxFilterRules rules with actions other than accept. Rules that packets of
 	// established connections reach come first.
 	Rules      []FilterRule     `json:"rules,omitempty"`
-	MoreRules  int              `json:"more_rules,omitempty"` // number of such rules that Rules does not list
+	MoreRules  int              `json:"more_rules,omitempty"` // number of such rules that are not listed
 	Flowtables []FoundFlowtable `json:"flowtables,omitempty"`
 	// LegacyEntries contains the number of entries in each table of iptables-legacy, without chain policies.
-	// The key is "filter" for the table filter of IPv4, and "ip6 filter" for that of IPv6. The actions of the
-	// entries are not read.
+	// The keys are the names of the tables, such as "filter" for IPv4 and "ip6 filter" for IPv6. The actions
+	// of the entries are not read.
 	LegacyEntries map[string]int `json:"iptables_legacy,omitempty"`
 }
 
-// FilterChain describes a chain with a hook. Rules is the number of rules that its packets may reach,
-// including rules in chains that they jump to.
+// FilterChain describes a chain with a hook. Rules is the number of rules that packets of the chain may
+// reach. It includes rules in chains that the packets jump to.
 type FilterChain struct {
 	Family   string `json:"family"` // "ip", "ip6", "inet", "bridge", "netdev", "arp"
 	Table    string `json:"table"`
@@ -140,8 +140,8 @@ const (
 	RuleCopy      = "copy" // sends packets, or copies of them, elsewhere
 )
 
-// FilterRule describes a rule of the packet filter that has other actions than accept. Text is the rule in
-// the syntax of nft(8), without addresses, device names and comments.
+// FilterRule describes a rule of the packet filter with actions other than accept. Text is the rule in the
+// syntax of nft(8), without addresses, device names and comments.
 type FilterRule struct {
 	Family string   `json:"family"`
 	Table  string   `json:"table"`
@@ -149,8 +149,8 @@ type FilterRule struct {
 	Handle int64    `json:"handle"`
 	Own    bool     `json:"own,omitempty"`   // created by chokepoint
 	Hooks  []string `json:"hooks,omitempty"` // hooks whose packets may reach the rule
-	// NewOnly is set if an earlier rule accepts all packets of established connections, so that this rule
-	// sees only packets of new ones.
+	// NewOnly is set if an earlier rule accepts all packets of established connections. This rule then sees
+	// only packets of new connections.
 	NewOnly bool       `json:"new_only,omitempty"`
 	Kinds   []string   `json:"kinds"`
 	Text    string     `json:"text"`
@@ -177,9 +177,9 @@ type FoundFlowtable struct {
 	Own     bool     `json:"own,omitempty"`   // created by chokepoint
 }
 
-// SkippedBy returns the first rule that connections in a flowtable bypass. This is a rule at the forward
-// hook that packets of established connections reach, and that limits, drops, redirects, logs or counts
-// them. SkippedBy ignores rules created by chokepoint.
+// SkippedBy returns the first rule that connections in a flowtable bypass. Such a rule is at the forward hook
+// and is reached by packets of established connections, which it limits, drops, redirects, logs or counts.
+// SkippedBy ignores rules created by chokepoint.
 func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	i := slices.IndexFunc(f.Rules, func(r FilterRule) bool {
 		acts := slices.ContainsFunc(r.Kinds, func(kind string) bool {
@@ -195,8 +195,8 @@ func (f *PacketFilter) SkippedBy() (FilterRule, bool) {
 	return f.Rules[i], true
 }
 
-// PacketsOf returns the packet counter in this inventory of a rule from another inventory. It returns 0 if
-// the rule or its counter is missing.
+// PacketsOf returns the packet counter that this inventory has for a rule from another inventory. It returns
+// 0 if the rule or its counter is missing.
 func (v *Inventory) PacketsOf(rule FilterRule) int64 {
 	if v == nil || v.Filter == nil {
 		return 0
@@ -224,12 +224,12 @@ type QueueFacts struct {
 	BurstBytes   float64 `json:"burst_bytes,omitempty"`   // bytes that may be sent at once
 	LimitBytes   float64 `json:"limit_bytes,omitempty"`   // maximum length of the queue
 	LimitPackets float64 `json:"limit_packets,omitempty"` // maximum length of the queue
-	Level        string  `json:"level,omitempty"`         // kind and parameters, as in the factor queue
+	Level        string  `json:"level,omitempty"`         // kind and parameters, as in the queue factor
 	Missing      string  `json:"missing,omitempty"`       // reason if some parameters are unknown
 }
 
-// Words describes the qdisc or class as a level of the factor queue. If parameters are missing, Words
-// returns only the kind and the rates.
+// Words describes the qdisc or class as a level of the queue factor. If parameters are missing, Words returns
+// only the kind and the rates.
 func (q QueueFacts) Words() string {
 	text := cmp.Or(q.Level, q.Kind)
 	for _, r := range []struct {
@@ -292,8 +292,8 @@ func (d *NetDevice) clsact() bool {
 	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 }
 
-// filters returns the filters that apply an action to packets that leave the device or, if egress is
-// false, to packets that arrive. Filters of the qdisc "ingress" apply only to packets that arrive.
+// filters returns the filters that apply an action to packets leaving the device. If egress is false, it
+// returns those for arriving packets. Filters of the qdisc "ingress" apply only to arriving packets.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
@@ -308,8 +308,8 @@ func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	return out
 }
 
-// RedirectsTo lists the devices, such as an ifb, to which filters redirect packets that leave the device
-// or, if egress is false, packets that arrive.
+// RedirectsTo lists the devices, such as an ifb, to which filters redirect packets leaving the device or, if
+// egress is false, arriving packets.
 func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	for _, f := range d.filters("redirect", egress) {
 		if f.To != "" && !slices.Contains(out, f.To) {
@@ -324,8 +324,8 @@ func (d *NetDevice) FiltersLeaving() bool {
 	return d != nil && (d.Polices(true) || d.clsact())
 }
 
-// Polices reports whether a filter polices packets that leave the device or, if egress is false, packets
-// that arrive.
+// Polices reports whether a filter polices packets leaving the device or, if egress is false, arriving
+// packets.
 func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
 // Root returns the device's root qdisc.
@@ -348,8 +348,8 @@ func (d *NetDevice) Below(handle string) []QueueFacts {
 	return out
 }
 
-// Leaves returns the classes that have no child classes. The qdisc of such a class is its child, unless it
-// is the kernel's default.
+// Leaves returns the classes that have no child classes. The qdisc of such a class is its child, unless the
+// qdisc is the kernel's default.
 func (d *NetDevice) Leaves() []QueueFacts {
 	var out []QueueFacts
 	for _, q := range d.Queues {
@@ -391,8 +391,8 @@ func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	return most
 }
 
-// RateBps returns the rate in bit/s that limits all traffic that leaves the device. It returns 0 if there
-// is no limit or if classes have different limits.
+// RateBps returns the rate in bit/s that limits all traffic leaving the device. It returns 0 if there is no
+// limit or if classes have different limits.
 func (d *NetDevice) RateBps() float64 {
 	root, _ := d.Root()
 	if root.RateBps > 0 {

@@ -100,7 +100,7 @@ func (t *Trial) Tables() map[string]**Table {
 
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
-			// The pointer is into the slice, which n, a copy, shares with the trial.
+			// The pointer is into the slice, which the trial shares with its copy n.
 			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
 		}
 	}

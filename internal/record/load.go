@@ -14,16 +14,16 @@ type Load struct {
 	Streams    int    `json:"streams"`
 	IP         int    `json:"ip"`                    // 4 or 6
 	PacketSize int    `json:"packet_size,omitempty"` // IP length in bytes, for UDP and echo
-	// For UDP, instead of packet_size: IP lengths that each flow repeats in this order. The n-th flow starts
-	// with the n-th length.
+	// For UDP, Sizes replaces packet_size. It lists IP lengths that each flow repeats in this order. The n-th
+	// flow starts with the n-th length.
 	Sizes []int `json:"packet_sizes,omitempty"`
-	// payload rate of all streams together, in equal shares; 0 means full rate
+	// RateBps is the payload rate of all streams together, in equal shares; 0 means full rate.
 	RateBps float64 `json:"rate_bps,omitempty"`
-	// congestion control; several names joined by "+" are assigned to the streams in turn
+	// Congestion is the congestion control. Several names joined by "+" are assigned to the streams in turn.
 	Congestion string `json:"congestion,omitempty"`
 	MSS        int    `json:"mss,omitempty"`
 	DSCP       int    `json:"dscp,omitempty"` // 0 to 63
-	// size of the send and receive buffer of each TCP socket; 0 means tuned by the kernel
+	// Buffer is the size of the send and receive buffer of each TCP socket; 0 means that the kernel tunes it.
 	Buffer  int    `json:"buffer_bytes,omitempty"`
 	Tunnels int    `json:"tunnels,omitempty"` // stream n uses tunnel (n-1) mod Tunnels; 0 means no tunnel
 	Opener  string `json:"opener"`            // "near" or "far": the end that opens connections
@@ -31,32 +31,32 @@ type Load struct {
 	Verify  bool   `json:"verify,omitempty"`
 	UDPMode string `json:"udp_mode,omitempty"` // "exact" (also if the field is absent) or "count"
 	GSO     string `json:"udp_gso,omitempty"`  // "off": pass UDP datagrams to the kernel one by one
-	// for engine xdp: the only transmit mode allowed; "" means the best mode that works
+	// Frames is the only transmit mode that the xdp engine may use; "" means the best mode that works.
 	Frames   string        `json:"frames,omitempty"`
-	Sink     string        `json:"sink,omitempty"` // for engine xdp: the only receive mode allowed
+	Sink     string        `json:"sink,omitempty"` // the only receive mode that the xdp engine may use
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
 	Interval time.Duration `json:"interval_ns"` // interval of the series; for echo, mean time between probes
-	// For probes, Isochronous (also if the field is empty) or Exponential. For flows, Exponential (also if
-	// the field is empty) or Isochronous.
+	// Spacing is Isochronous or Exponential. If it is empty, probes are Isochronous and flows are
+	// Exponential.
 	Spacing string `json:"spacing,omitempty"`
 	Tag     string `json:"tag"` // random text that identifies the packets of this trial
 
-	// Only for engines flows and requests.
-	FlowSize string `json:"flow_size,omitempty"` // level of the factor flow_size
-	// new connections per second, at intervals according to Spacing; 0 means that each connection starts when
-	// the previous one has ended
+	// This field and the next three are only for the engines flows and requests.
+	FlowSize string `json:"flow_size,omitempty"` // level of the flow_size factor
+	// ConnectionRate is the number of new connections per second, at intervals according to Spacing; 0 means
+	// that each connection starts when the previous one has ended.
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
 	RequestSize    int     `json:"request_size,omitempty"`  // bytes
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
 
-	// Limits of the applications at the endpoints, for TCP with the native engine.
+	// Near and Far are the limits of the applications at the endpoints, for TCP with the native engine.
 	Near EndLimits `json:"near,omitzero"`
 	Far  EndLimits `json:"far,omitzero"`
 }
 
-// EndLimits holds limits that deliberately slow down the application at an endpoint; 0 means no limit.
-// Rates are for all streams together, and buffer sizes for each socket.
+// EndLimits holds limits that deliberately slow down the application at an endpoint; 0 means no limit. Rates
+// apply to all streams together, and buffer sizes apply to each socket.
 type EndLimits struct {
 	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`
 	WriteRateBps  float64 `json:"write_rate_bps,omitempty"`
@@ -74,12 +74,12 @@ func (l Load) Limits(side string) EndLimits {
 
 // Modes of counting UDP datagrams, and the value of Load.GSO that disables GSO.
 const (
-	UDPExact = factor.UDPExact // records number and time of each datagram
+	UDPExact = factor.UDPExact // records the number and the time of each datagram
 	UDPCount = factor.UDPCount // counts datagrams by length; several may be sent and received per system call
 	GSOOff   = "off"
 )
 
-// Modes in which engine xdp sends and counts frames, the best first.
+// These are the modes in which the xdp engine sends and counts frames, the best first.
 const (
 	FramesLive   = "live"      // test run of a BPF program in the kernel
 	FramesPacket = "af_packet" // AF_PACKET sockets, which bypass the qdisc
@@ -87,8 +87,8 @@ const (
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin is the time for which senders continue after the window, so that a receiver that reads its
-// counters late at the window's end does not measure a pause.
+// SendersMargin is how long senders continue after the window. A receiver that reads its counters late at the
+// window's end thus does not measure a pause.
 const SendersMargin = 20 * time.Millisecond
 
 // PacketSizes returns the IP lengths of the load's packets in bytes. Each flow repeats the lengths in this

@@ -8,7 +8,7 @@ import (
 // HostNode is the node name of the machine that runs a lab.
 const HostNode = "host"
 
-// Kinds of labs, for Run.Lab. If the virtual routers of a lab have another architecture than the machine,
+// Kinds of labs, for Run.Lab. If the virtual routers of a lab have a different architecture from the machine,
 // the kind is "vm:ARCH". Only this file compares kinds; other code uses NodeFacts.
 const (
 	LabLocal = "local"
@@ -17,7 +17,7 @@ const (
 	LabSSH   = "ssh" // real machines
 )
 
-// GuestArch returns the architecture of the virtual routers in a kind of lab, or "" if it is the
+// GuestArch returns the architecture of the virtual routers in a kind of lab, or "" if they have the
 // architecture of the machine. ok is false if the lab has no virtual routers.
 func GuestArch(lab string) (arch string, ok bool) {
 	kind, arch, _ := strings.Cut(lab, ":")
@@ -31,15 +31,15 @@ func InNamespaces(lab string) bool { return lab == LabLocal }
 // be resumed.
 func WithPeer(lab string) bool { return lab == LabPair }
 
-// CPUs of the machine that runs the lab, shared with everything on the machine
+// Kinds of CPUs that a node has.
 const (
-	CPUsShared   = "shared"   // CPUs of a guest, provided by the hypervisor of the machine that runs the lab
-	CPUsVirtual  = "virtual"  // CPUs of a guest, emulated by the machine that runs the lab
-	CPUsEmulated = "emulated" // CPUs of a real machine
-	CPUsOwn      = "own"      // a real machine's
+	CPUsShared   = "shared"   // CPUs of the machine that runs the lab, shared with everything on the machine
+	CPUsVirtual  = "virtual"  // CPUs of a guest, provided by the hypervisor of the machine that runs the lab
+	CPUsEmulated = "emulated" // CPUs of a guest, emulated by the machine that runs the lab
+	CPUsOwn      = "own"      // CPUs of a real machine
 )
 
-// Relation of a node's CLOCK_MONOTONIC to the controller's clock.
+// These values describe how a node's CLOCK_MONOTONIC relates to the controller's.
 const (
 	ClockSame    = "same"
 	ClockRelated = "related" // measured before and after each trial
@@ -48,12 +48,12 @@ const (
 // DrivenByAgent is the value of NodeFacts.Driven for nodes with an agent.
 const DrivenByAgent = "agent"
 
-// NodeFacts describes the properties of a node in the labs of a run, so that code that reads runs does not
+// NodeFacts describes the properties of a node in the labs of a run. With it, code that reads runs does not
 // depend on the kind of lab.
 type NodeFacts struct {
 	Name string `json:"name"`
-	// Driven is DrivenByAgent, or the name of the driver that configures and observes the node. It is "" if
-	// neither an agent nor a driver does so; Unreachable is then the reason.
+	// Driven is DrivenByAgent, or the name of the driver that configures and observes the node. If neither an
+	// agent nor a driver does so, it is "" and Unreachable is the reason.
 	Driven      string `json:"driven,omitempty"`
 	Unreachable string `json:"unreachable,omitempty"`
 	Fixed       string `json:"fixed,omitempty"` // reason if settings on the node cannot be changed
@@ -61,7 +61,7 @@ type NodeFacts struct {
 	CPUs        string `json:"cpus,omitempty"`  // "" means unknown
 	Clock       string `json:"clock,omitempty"` // "" means unreadable
 	// Kernel is the name of the first of several nodes, such as containers, that share a kernel and its
-	// cores. It is "" if the node has a kernel of its own or if this is unknown.
+	// cores. It is "" if the node has its own kernel or if this is unknown.
 	Kernel string `json:"kernel,omitempty"`
 }
 
@@ -74,8 +74,8 @@ func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
 // OwnMachine reports whether the node is a real machine. Other programs may run on it.
 func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
 
-// KernelOf returns the nodes that share a kernel, and therefore cores, with a node. The result includes
-// the node itself. It is nil if the node has a kernel of its own.
+// KernelOf returns the nodes that share a kernel, and therefore cores, with a node. The result includes the
+// node itself. It is nil if the node has its own kernel.
 func (r *Run) KernelOf(node string) (sharing []string) {
 	kernel := r.Node(node).Kernel
 	for _, n := range r.Nodes {

@@ -32,7 +32,7 @@ type Method struct {
 	Order    string        `json:"order"`             // "blocks" (randomised complete blocks) or "listed"
 	Seed     uint64        `json:"seed,string"`       // drawn at random unless given
 	Idle     time.Duration `json:"idle_ns,omitempty"` // length of an idle latency measurement
-	// total length of the windows of a cell; determines Runs
+	// Soak is the total length of the windows of a cell. It determines Runs.
 	Soak   time.Duration `json:"soak_ns,omitempty"`
 	Search *Search       `json:"search,omitempty"` // search for a rate; Duration is then unused
 }
@@ -45,28 +45,29 @@ type Adaptive struct {
 	Width float64 `json:"width"` // width of the interval ÷ median; 0.02 means 2 %
 }
 
-// Measure selects the measurements in addition to those of the load.
+// Measure selects what is measured in addition to the load.
 type Measure struct {
-	// when to measure: "block" (once per path and block), "trial" (before each trial) or "off"
+	// LatencyIdle says when idle latency is measured: "block" (once per path and block), "trial" (before each
+	// trial) or "off".
 	LatencyIdle   string `json:"latency_idle"`
 	LatencyLoaded bool   `json:"latency_loaded"` // measure latency during the load
-	// latency probe: "echo" (UDP; also if the field is absent) or "icmp"
+	// Probe is the latency probe: "echo" (UDP; also if the field is absent) or "icmp".
 	Probe         string        `json:"probe,omitempty"`
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
-	// "isochronous" (also if the field is absent) or "exponential"; see Load.Spacing
+	// ProbeSpacing is "isochronous" (also if the field is absent) or "exponential"; see Load.Spacing.
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
 	Verify       bool   `json:"verify"` // run one short trial with verified content per path
-	// also verify the content of every load
+	// VerifyAll is set if the content of every load is verified too.
 	VerifyAll bool `json:"verify_all,omitempty"`
 	Telemetry bool `json:"telemetry"` // read telemetry on the nodes
-	// do not measure the maximum rates of the tester alone
+	// NoCeiling is set if the maximum rates of the tester alone are not measured.
 	NoCeiling bool `json:"no_tester_ceiling,omitempty"`
 }
 
-// Validity replaces the metric in a requirement that cells be valid.
+// Validity stands in place of the metric in a requirement that cells be valid.
 const Validity = "validity"
 
-// Requirement is a threshold for cells that match Where: Metric Op Value. With the metric Validity, it
+// Requirement is a threshold, "Metric Op Value", for cells that match Where. With the metric Validity, it
 // requires cells to be valid and has no Value.
 type Requirement struct {
 	Text   string  `json:"text"` // text of the requirement in the plan
@@ -87,7 +88,7 @@ type Procedure struct {
 	Method  Method   `json:"method"`
 	Measure Measure  `json:"measure"`
 	Set     []string `json:"set,omitempty"`
-	Cuts    []string `json:"cuts,omitempty"` // descriptions of what --for omitted
+	Cuts    []string `json:"cuts,omitempty"` // descriptions of what the option --for omitted
 	// Loads lists the factors that describe the traffic. All other factors describe the path.
 	Loads []string `json:"loads,omitempty"`
 }
@@ -104,11 +105,11 @@ type Design struct {
 	Notes  []string `json:"notes,omitempty"`
 	Procedure
 	Factors []FactorLevels `json:"factors"` // in the order of the plan
-	// cells to run, in the order of the plan, without skipped and omitted cells
+	// Cells lists the cells to run, in the order of the plan, without skipped and omitted cells.
 	Cells []Factors `json:"cells,omitempty"`
-	// labels from the plan, by factor and level
+	// Labels contains labels from the plan, by factor and level.
 	Labels       map[string]map[string]string `json:"labels,omitempty"`
-	Hard         []string                     `json:"hard,omitempty"` // hard to change, outermost first
+	Hard         []string                     `json:"hard,omitempty"` // hard factors, outermost first
 	Baseline     Factors                      `json:"baseline"`       // levels that identify the baseline
 	Requirements []Requirement                `json:"require,omitempty"`
 	Conditions   map[string]string            `json:"conditions,omitempty"` // facts typed in by the user
@@ -116,8 +117,8 @@ type Design struct {
 	Skipped      []Skipped                    `json:"skipped,omitempty"` // cells skipped by rules of the plan
 	Experiment   *Experiment                  `json:"experiment,omitempty"`
 
-	// Catalogue declares the factors. It is not stored; a reader sets it to the catalogue of its own version.
-	// If Catalogue is nil, only the factors of every plan are declared.
+	// Catalogue declares the factors. It is not stored: a reader sets it to the catalogue of its own version.
+	// If Catalogue is nil, only the factors that every plan has are declared.
 	Catalogue *factor.Catalogue `json:"-"`
 }
 
@@ -138,8 +139,7 @@ func (d *Design) Varied() []FactorLevels {
 	return varied
 }
 
-// Skipped describes a cell that was not run, with the reason. ID and Label identify the cell in a
-// document.
+// Skipped describes a cell that was not run, with the reason. ID and Label identify the cell in a document.
 type Skipped struct {
 	ID      string  `json:"id,omitempty"`
 	Label   string  `json:"label,omitempty"`
@@ -162,7 +162,7 @@ type Row struct {
 	Assignment
 }
 
-// Assignment determines what a row measures, and its position in the run.
+// Assignment says what a row measures, and where it is in the run.
 type Assignment struct {
 	Block   int     `json:"block"` // number of the block, from 1
 	Index   int     `json:"index"` // position in the run, from 1
@@ -203,10 +203,10 @@ const (
 	ScopeHost = "host" // the machine that runs all nodes
 )
 
-// Metric declares a quantity: its name, which ends in the unit, its scope and meaning.
+// Metric declares a quantity. It has a name that ends in the unit, a scope and a meaning.
 type Metric struct {
 	Name string `json:"name"` // goodput_bps, rtt_idle_p50_ns …
-	// words for use in a sentence, such as "idle round trip (p50)"
+	// Label names the metric within a sentence, such as "idle round trip (p50)".
 	Label   string `json:"label,omitempty"`
 	Unit    string `json:"unit"` // bit/s, pps, ns, ratio, count, bytes, Hz, W, °C
 	Better  string `json:"better,omitempty"`
@@ -239,7 +239,7 @@ type TrialHead struct {
 	Caveats  []Caveat          `json:"caveats,omitempty"`
 }
 
-// Trial holds all data recorded while a row was executed once, unprocessed.
+// Trial holds all data recorded in one execution of a row, unprocessed.
 type Trial struct {
 	TrialHead
 	Run     string   `json:"run"`
@@ -255,14 +255,14 @@ type Trial struct {
 	Loaded  *Latency `json:"loaded,omitempty"`
 	Hops    []*Hop   `json:"hops,omitempty"` // for paths between machines
 	// Boots contains the boot ids of routers that the run did not boot itself, in a lab that existed before
-	// the run. After a reboot, a router counts as a different router.
+	// the run. A router that has been rebooted counts as a different router.
 	Boots   map[string]string   `json:"boots,omitempty"`
 	Nodes   map[string]NodeData `json:"nodes,omitempty"`
 	Meter   *Samples            `json:"meter,omitempty"` // readings of the power meter
 	Foreign *Foreign            `json:"foreign,omitempty"`
 }
 
-// Failure holds the phase in which a trial failed, and the error.
+// Failure holds the error of a failed trial, and the phase in which it failed.
 type Failure struct {
 	Phase string `json:"phase"`
 	Error string `json:"error"`
@@ -287,8 +287,8 @@ type Phase struct {
 	End   int64  `json:"end_ns"`
 }
 
-// Window holds the times of a load. The load begins at Begin and is measured from Start to End. Until Stop
-// at the latest, the engine waits for data sent before End.
+// Window holds the times of a load. The load begins at Begin and is measured from Start to End. Afterwards,
+// the engine waits for data sent before End, until Stop at the latest.
 type Window struct {
 	Begin int64 `json:"begin_ns"`
 	Start int64 `json:"start_ns"`
@@ -309,21 +309,21 @@ type PathEvidence struct {
 	WantMTU      int            `json:"want_mtu"`
 	BytesOffered int64          `json:"bytes_offered"` // payload bytes that the check sent
 	Counters     []CounterDelta `json:"counters"`
-	// CountedFrom is the time, just before the window, at which the counters with When "window" had been
+	// CountedFrom is the time, just before the window, by which the counters with When "window" had been
 	// read. It is absent if counters were read only for the whole load, as on a router without an agent.
 	CountedFrom int64             `json:"counted_from_ns,omitempty"`
 	Details     map[string]string `json:"details,omitempty"`
 }
 
-// Counters of a tunnel, for CounterDelta. If tunnels are parallel, each tunnel has counters of its own, in
-// the order in which streams use the tunnels.
+// Counters of a tunnel, for CounterDelta. Each of several parallel tunnels has its own counters, in the order
+// in which streams use the tunnels.
 const (
 	TunnelSent     = "tunnel_sent_bytes"
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterDelta holds two values of a counter: before and after the path check ("check"), before and after
-// the whole load ("load"), or at the start of the window and after the load ("window").
+// CounterDelta holds two values of a counter. They are from before and after the path check ("check"), from
+// before and after the whole load ("load"), or from the start of the window and after the load ("window").
 type CounterDelta struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`
@@ -350,7 +350,8 @@ type Traffic struct {
 	Raw     []byte              `json:"raw,omitempty"`
 	Details map[string]string   `json:"details,omitempty"` // actual congestion control, buffers, mode
 	Caveats []Caveat            `json:"caveats,omitempty"`
-	// RateError is the rate sent ÷ the requested rate, minus one. It is absent if the load is at full rate.
+	// RateError is the ratio of the sent rate to the requested rate, minus one. It is absent if the load is
+	// at full rate.
 	RateError *float64 `json:"rate_error_ratio,omitempty"`
 	OneWay    []OneWay `json:"one_way,omitempty"`
 
@@ -358,7 +359,7 @@ type Traffic struct {
 	ShortFlows     *ShortFlows     `json:"short_flows,omitempty"`
 }
 
-// Flow describes one stream in one direction. SentBytes and ReceivedBytes are application payload in the
+// Flow describes one stream in one direction. SentBytes and ReceivedBytes count application payload in the
 // window. Verified, Corrupt and the series cover the whole life of the flow.
 type Flow struct {
 	Stream        int      `json:"stream"`
@@ -383,29 +384,30 @@ type Flow struct {
 type Packets struct {
 	Sent   int64 `json:"sent"`
 	Unsent int64 `json:"unsent"` // number of packets required by the rate, but not sent
-	// the engine does not count Unsent
+	// UnsentUnknown is set if the engine does not count Unsent.
 	UnsentUnknown bool   `json:"unsent_unknown,omitempty"`
 	Received      int64  `json:"received"`             // number without duplicates, if these can be detected
 	Lost          int64  `json:"lost"`                 // missing in the sequence or at the end
 	Duplicates    *int64 `json:"duplicates,omitempty"` // absent if datagrams are counted by length
-	// received after a higher number (RFC 4737); absent if datagrams are counted by length
+	// Reordered counts datagrams received after a higher number (RFC 4737). It is absent if datagrams are
+	// counted by length.
 	Reordered *int64          `json:"reordered,omitempty"`
 	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets by length
 	Delay     *DelayVariation `json:"delay_variation,omitempty"`
-	// IP length of each packet in bytes; absent with packet_sizes
+	// Size is the IP length of each packet in bytes. It is absent with packet_sizes.
 	Size int `json:"size,omitempty"`
 }
 
-// Gap holds the number of runs of lost packets with one length. Lengths above 1024 are rounded down to
-// seven significant bits. Packets is the exact total.
+// Gap counts the runs of lost packets of one length. Lengths above 1024 are rounded down to seven significant
+// bits. Packets is the exact total.
 type Gap struct {
 	Length  int64 `json:"length"`
 	Gaps    int64 `json:"gaps"`
 	Packets int64 `json:"packets"`
 }
 
-// DelayVariation holds the distribution of the one-way delays in excess of the minimum in the window (PDV
-// of RFC 5481, section 4.2). Datagrams that were passed to the kernel together have the same send time.
+// DelayVariation holds the distribution of the one-way delays. It counts from the minimum delay in the window
+// (PDV of RFC 5481, section 4.2). Datagrams that were passed to the kernel together have the same send time.
 type DelayVariation struct {
 	Stamps string       `json:"stamps"` // source of the arrival times: "kernel" or "user"
 	Counts []DelayCount `json:"counts"`
@@ -418,7 +420,7 @@ type DelayCount struct {
 	Packets int64 `json:"packets"`
 }
 
-// TCP holds values of the sender's TCP_INFO for the window, and series of them.
+// TCP holds values of the sender's TCP_INFO for the window, and a series of them.
 type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
@@ -450,8 +452,8 @@ type EndUsage struct {
 	// ThreadCPUs lists the cores on which the streams' threads ran at the end of the window; -1 means that
 	// the core is unknown.
 	ThreadCPUs []int `json:"thread_cpus,omitempty"`
-	// EdgeLateNs is the maximum delay, at the start or end of the window, in reading this usage and the byte
-	// counts of TCP streams.
+	// EdgeLateNs is the maximum delay in reading this usage and the byte counts of TCP streams at the start
+	// or end of the window.
 	EdgeLateNs int64 `json:"edge_late_ns,omitempty"`
 }
 
@@ -473,9 +475,9 @@ type Clock struct {
 	BoundAfter   int64 `json:"bound_after_ns"`
 }
 
-// Samples holds the series of one probe. Fast sources are sampled at 10 Hz and slow sources at 1 Hz, and
-// all of them at the start and end of the window. The exception is a slow source without counters, which
-// is not sampled at the end.
+// Samples holds the series of one probe. Fast sources are sampled at 10 Hz and slow sources at 1 Hz. All are
+// also sampled at the start and end of the window, except that a slow source without counters is not sampled
+// at the end.
 type Samples struct {
 	Probe       string   `json:"probe"`
 	Scope       string   `json:"scope"`
@@ -496,7 +498,7 @@ type Cost struct {
 	MedianNs int64 `json:"median_ns,omitempty"`
 }
 
-// Stall records that a sample was taken late. Such a delay is an observation, not an error.
+// Stall records that a sample was taken late. The delay is an observation, not an error.
 type Stall struct {
 	At     int64 `json:"at_ns"`
 	LateNs int64 `json:"late_ns"`
@@ -512,13 +514,13 @@ type LogLine struct {
 // Environment holds the facts about a node, stored once per run.
 type Environment struct {
 	Node string `json:"node"`
-	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
+	// Facts has keys such as kernel, cpu_model, cores, clocksource, mitigations:…, sysctl:… and governor.
 	Facts   map[string]string `json:"facts"`
-	Missing map[string]string `json:"missing,omitempty"` // reasons by name of the missing fact
+	Missing map[string]string `json:"missing,omitempty"` // reasons by name of missing fact
 	// Inventory was read before the run changed anything on the node. It is absent if the node does not run
 	// Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
-	// InventoryAfter was read after the last trial, while the trial's settings were still applied.
+	// InventoryAfter was read after the last trial, while the settings of that trial were still applied.
 	InventoryAfter *Inventory `json:"inventory_after,omitempty"`
 }
 
@@ -534,27 +536,27 @@ type Ceiling struct {
 
 // Link describes the packets of a link: offloads and MTU. The zero value leaves the link unchanged.
 type Link struct {
-	Offload string `json:"offload,omitempty"`  // level of the factor offload
+	Offload string `json:"offload,omitempty"`  // level of the offload factor
 	MTU     int    `json:"link_mtu,omitempty"` // MTU in bytes if above 1500; otherwise 0
 }
 
-// TrafficKind describes a kind of traffic whose ceiling is measured, and its link.
+// TrafficKind describes a kind of traffic whose ceiling is measured, and the link that carries it.
 type TrafficKind struct {
-	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent for engine native
+	Engine   string `json:"engine,omitempty"` // "flows", "requests" or "xdp"; absent for the native engine
 	Protocol string `json:"protocol,omitempty"`
 	Streams  int    `json:"streams,omitempty"`
 	Link
 	UDPMode    string `json:"udp_mode,omitempty"`    // "count"; absent means exact
 	PacketSize int    `json:"packet_size,omitempty"` // IP length in bytes, UDP only
-	// IMIX packet sizes instead of PacketSize
+	// IMIX is set if packets have the IMIX sizes instead of PacketSize.
 	IMIX         bool   `json:"imix,omitempty"`
-	FlowSize     string `json:"flow_size,omitempty"`     // level of flow_size, for engine flows only
-	RequestSize  int    `json:"request_size,omitempty"`  // bytes, for engine requests only
-	ResponseSize int    `json:"response_size,omitempty"` // bytes, for engine requests only
+	FlowSize     string `json:"flow_size,omitempty"`     // level of flow_size, only for the flows engine
+	RequestSize  int    `json:"request_size,omitempty"`  // bytes, only for the requests engine
+	ResponseSize int    `json:"response_size,omitempty"` // bytes, only for the requests engine
 }
 
-// WattsCondition is the name of the condition that states the mean power under load, in watts, as read by
-// the user.
+// WattsCondition is the name of the condition that states the mean power under load in watts, as the user
+// read it.
 const WattsCondition = "watts"
 
 // LinkCondition is the name of the condition that states the rate of the link under test, such as "1G".
@@ -576,28 +578,27 @@ func (d *Design) Watts() (float64, error) {
 	return w, nil
 }
 
-// ShortFlows holds measurements of many flows, each on a TCP connection of its own, or of requests on
-// persistent connections. The end that opens the connections makes the measurements. Each flow that is due
-// in the window is counted once: Started = Completed + Failed + Unfinished. Times count from the scheduled
-// start of a flow.
+// ShortFlows holds measurements of many flows, each on its own TCP connection, or of requests on persistent
+// connections. The end that opens the connections makes the measurements. Each flow that is due in the window
+// is counted once: Started = Completed + Failed + Unfinished. Times count from the scheduled start of a flow.
 type ShortFlows struct {
 	Kept bool `json:"kept,omitempty"` // the connections stayed open for further requests
-	// requested rate of new connections; absent if each stream starts a connection when the previous one has
-	// ended
+	// RateHz is the requested rate of new connections. It is absent if each stream starts a connection when
+	// the previous one has ended.
 	RateHz     float64 `json:"rate_hz,omitempty"`
 	Started    int64   `json:"started"`    // flows due to start in the window
 	Completed  int64   `json:"completed"`  // flows completed before the end of the window
 	Failed     int64   `json:"failed"`     // flows refused, reset, or answered wrongly
 	Unfinished int64   `json:"unfinished"` // flows in progress or not yet started at the end of the window
-	// flows that did not connect within DueNs of their scheduled start, provided that the window lasted that
-	// long
+	// Tardy counts flows that did not connect within DueNs of their scheduled start although the window
+	// lasted long enough.
 	Tardy     int64            `json:"tardy,omitempty"`
 	DueNs     int64            `json:"due_ns,omitempty"`
-	Carried   int64            `json:"carried"`            // flows started before the window, completed in it
+	Carried   int64            `json:"carried"`            // flows started before the window, ended in it
 	Failures  map[string]int64 `json:"failures,omitempty"` // failed flows, by kind of failure
 	Asked     int64            `json:"asked_bytes"`        // payload requested by the completed flows
 	Confirmed int64            `json:"confirmed_bytes"`    // bytes of Asked that the receiver counted
-	// TCP handshake times of flows in Started, from the call to the answer
+	// Connect holds TCP handshake times of flows in Started, from the call to the answer.
 	Connect []TimeCount `json:"connect"`
 	Late    []TimeCount `json:"late"`    // delay of the actual start
 	Classes []FlowClass `json:"classes"` // classes in ascending order of size
@@ -610,21 +611,22 @@ type FlowClass struct {
 	Times     []TimeCount `json:"times"` // durations of completed flows
 }
 
-// TimeCount holds the number of flows that took at least FromNs, and less than 1/64 (or 64 ns) more.
+// TimeCount holds the number of flows whose time is in a bucket. The bucket starts at FromNs, and its width
+// is 1/64 of that or 64 ns.
 type TimeCount struct {
 	FromNs int64 `json:"from_ns"`
 	Flows  int64 `json:"flows"`
 }
 
-// OneWay holds the one-way delays of the load's own packets in one direction, as far as the packets carry
-// their send time. It is present only if send and arrival times are from the same clock.
+// OneWay holds the one-way delays of the load's own packets in one direction, for packets that carry their
+// send time. It is present only if send and arrival times are from the same clock.
 type OneWay struct {
 	Direction string        `json:"direction"`
 	Counts    []DelayCounts `json:"counts"` // buckets in ascending order of delay
 }
 
-// DelayCounts holds the number of packets with a delay of at least FromNs, and less than FromNs of the
-// next bucket.
+// DelayCounts holds the number of packets whose delay is at least FromNs and less than FromNs of the next
+// bucket.
 type DelayCounts struct {
 	FromNs  int64 `json:"from_ns"`
 	Packets int64 `json:"packets"`

@@ -1,6 +1,6 @@
 package record
 
-// Results holds the results of a run, so that a history of many runs can be shown without reading their
+// Results holds the results of a run. With them, a history of many runs can be shown without reading the
 // trials.
 type Results struct {
 	ResultFacts
@@ -18,8 +18,8 @@ type ResultFacts struct {
 	Series string `json:"series,omitempty"`
 }
 
-// CellResult holds the medians of a cell. The level of the factor firmware is in a separate field, because
-// a history compares firmwares.
+// CellResult holds the medians of a cell. The level of the firmware factor is in a separate field, because a
+// history compares firmwares.
 type CellResult struct {
 	Factors  Factors             `json:"factors"`
 	Firmware string              `json:"firmware,omitempty"`
@@ -30,8 +30,8 @@ type CellResult struct {
 	Metrics  map[string]Estimate `json:"metrics,omitempty"`
 }
 
-// Estimate holds the median of n trials. With six trials or more, Low and High are the bounds of its
-// confidence interval, otherwise the minimum and the maximum.
+// Estimate holds the median of n trials. With at least six trials, Low and High are the bounds of its
+// confidence interval. Otherwise, they are the minimum and the maximum.
 type Estimate struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`

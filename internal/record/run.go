@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Run states. A run without an end record is in progress or, if its process has ended, killed. The state
-// killed is never stored.
+// States of a run. A run without an end record is in progress or, if its process has ended, was killed. The
+// state "killed" is never stored.
 const (
 	RunRunning     = "running"
 	RunKilled      = "killed"
@@ -20,7 +20,7 @@ type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
 	Model    string `json:"cpu_model,omitempty"` // name of the CPU model in QEMU
-	// mitigations of CPU vulnerabilities in the router's kernel: "auto" or "off"
+	// Mitigations says how the router's kernel mitigates CPU vulnerabilities: "auto" or "off".
 	Mitigations string `json:"mitigations,omitempty"`
 }
 
@@ -44,14 +44,15 @@ type RunHead struct {
 	ImportedFrom []string `json:"imported_from,omitempty"`
 }
 
-// Limits on what a user may add to a run: bytes of the device's name and of a note, and number of notes.
+// Limits on what a user may add to a run: the bytes of the device's name and of a note, and the number of
+// notes.
 const (
 	MaxDevice = 100
 	MaxNote   = 400
 	MaxNotes  = 50
 )
 
-// Headline holds the result that lists show for a run.
+// Headline holds the result that is shown for a run in a list.
 type Headline struct {
 	Metric string  `json:"metric"`
 	Value  float64 `json:"value"` // median of the cell, in the metric's unit
@@ -79,16 +80,16 @@ type Run struct {
 	Ceilings     []Ceiling     `json:"ceilings"`          // rates of the tester alone
 	Skipped      []Skipped     `json:"skipped,omitempty"` // cells skipped because of the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
-	Imports      []Import      `json:"imports,omitempty"` // a later import replaces earlier ones of a node
+	Imports      []Import      `json:"imports,omitempty"` // a later import of a node replaces earlier ones
 	// ImportedAt is the time at which another program's results were imported as this run. Started and Ended
 	// are then the times of the measurement, if the files contain them.
 	ImportedAt  time.Time `json:"imported,omitzero"`
 	Experiments []string  `json:"experiments,omitempty"` // ids of runs that test findings of this run
-	Series      *Series   `json:"series,omitempty"`      // series of alternating runs that the run belongs to
+	Series      *Series   `json:"series,omitempty"`      // alternating series that includes the run
 }
 
-// Series is the place of a run in a series that measures versions of the router alternately. Each block, from
-// 1, contains a run of each version that is compared, or one run of a search for a version.
+// Series says where a run is in a series that measures versions of the router alternately. Blocks are
+// numbered from 1. Each block contains a run of each compared version, or one run of a search for a version.
 type Series struct {
 	ID      string `json:"id"`
 	Version string `json:"version"`
@@ -96,13 +97,13 @@ type Series struct {
 	Digest  string `json:"digest,omitempty"` // SHA-256 of all versions and the lab, compared by resume
 }
 
-// Import holds the recordings of a node that the run could not access. They are added to the run later.
+// Import holds the recordings of a node to which the run had no access. They are added to the run later.
 type Import struct {
 	Node string `json:"node"`
 	File string `json:"file"` // name of the file
 	// Offset is the difference between the node's clock and the controller's, with an error of at most
-	// ±Bound. Match is the correlation between the bytes that the node counted and the run's traffic, at most
-	// 1.
+	// ±Bound. Match is the correlation between the bytes that the node counted and the run's traffic. It is
+	// at most 1.
 	Offset  int64     `json:"offset_ns"`
 	Bound   int64     `json:"bound_ns"`
 	Match   float64   `json:"match"`
@@ -111,7 +112,7 @@ type Import struct {
 }
 
 // DiskImage describes the user's disk image for the routers of a lab, and how to log in to it. It contains
-// only paths, because the contents of the files are never recorded.
+// only the paths of files, because their contents are never recorded.
 type DiskImage struct {
 	File     string `json:"file"`
 	Login    string `json:"login,omitempty"`    // METHOD:USER; "" means ssh:root
@@ -120,8 +121,8 @@ type DiskImage struct {
 	UEFI     bool   `json:"uefi,omitempty"`
 }
 
-// OwnKernel describes the user's kernel for the routers of a lab: a package of the distribution, or a file
-// and the directory of its modules ("" if it needs none).
+// OwnKernel describes the user's kernel for the routers of a lab. It is a package of the distribution, or a
+// file and the directory of its modules ("" if the kernel needs none).
 type OwnKernel struct {
 	Package string `json:"package,omitempty"`
 	File    string `json:"file,omitempty"`
@@ -131,7 +132,7 @@ type OwnKernel struct {
 // Event is an event of a run, as printed by run --json.
 type Event struct {
 	Time time.Time `json:"time"`
-	// run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
+	// Event is the kind: run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
 	Event  string        `json:"event"`
 	Run    string        `json:"run,omitempty"`
 	Row    string        `json:"row,omitempty"`
@@ -146,10 +147,10 @@ type Event struct {
 	Cores  []float64     `json:"cores,omitempty"` // busy share of each core of the node host, 0 to 1
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
-	// Cause is the cause that limits the trial that ended, diagnosed from that trial alone.
+	// Cause is the cause that limits the ended trial, diagnosed from that trial alone.
 	Cause      string  `json:"cause,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"` // confidence of Cause
-	// Data is a design: with run-started, the design of the plan; with phase "plan", the design of the run,
-	// if the lab has changed it.
+	// Data is a design. With run-started, it is the design of the plan. With phase "plan", it is the design
+	// of the run, if the lab has changed it.
 	Data json.RawMessage `json:"data,omitempty"`
 }

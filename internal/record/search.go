@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Search defines a search for the highest rate at which the goals are met, as in RFC 9971. Each row then
-// has as many trials as the search needs.
+// Search defines a search for the highest rate at which the goals are met, as in RFC 9971. Each row then has
+// as many trials as its search needs.
 type Search struct {
 	Preset string  `json:"preset"` // name of the preset that the goals are based on
 	Goals  []Goal  `json:"goals"`
@@ -17,15 +17,15 @@ type Search struct {
 	MaxBps float64 `json:"max_bps,omitempty"`
 	MinHz  float64 `json:"min_connections_hz,omitempty"` // minimum for searches of new connections
 	MaxHz  float64 `json:"max_connections_hz,omitempty"`
-	// Knob is the name of a setting, with its place, whose values are the loads of the search, such as the
-	// rate of a shaper. TCP then runs at full rate. If Knob is "", the load generator is paced.
+	// Knob is the name of a setting, with its place, such as the rate of a shaper. The search uses values of
+	// this setting as its loads, and TCP runs at full rate. If Knob is "", the load generator is paced.
 	Knob    string        `json:"knob,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of an initial trial that does not count, or 0
 	MaxTime time.Duration `json:"max_time_ns"`     // limit on the sum of effective durations
 	// CountPauses includes the warm-up and the pause of each trial in the trial's effective duration.
 	CountPauses bool `json:"count_pauses,omitempty"`
-	// Further tests of RFC 2544, at the rate found for the first goal or at the highest load. A nil test is
-	// not run.
+	// Latency, FrameLoss and BackToBack are further tests of RFC 2544. They run at the rate found for the
+	// first goal or at the highest load. A nil test is not run.
 	Latency    *Test `json:"latency,omitempty"`
 	FrameLoss  *Test `json:"frame_loss,omitempty"`
 	BackToBack *Test `json:"back_to_back,omitempty"`
@@ -41,11 +41,11 @@ type Goal struct {
 	ExceedRatio     float64       `json:"exceed_ratio"`
 	Width           float64       `json:"width"` // maximum of (upper bound - lower bound) ÷ upper bound
 	InitialDuration time.Duration `json:"initial_trial_duration_ns"`
-	// MaxDelay makes a trial a high-loss trial if the load adds a longer delay than MaxDelay. 0 means no
+	// MaxDelay makes a trial a high-loss trial if the load adds a delay longer than MaxDelay. 0 means no
 	// limit.
 	MaxDelay time.Duration `json:"max_added_delay_ns,omitempty"`
-	// Coarser is the number of coarser targets before the goal, each of them with a shorter duration sum and
-	// twice the width of the next.
+	// Coarser is the number of coarser targets before the goal. Each has a shorter duration sum and twice the
+	// width of the next target.
 	Coarser int `json:"coarser_targets"`
 	// Expansion is the factor by which an external search widens its steps until it has found its bound.
 	Expansion int `json:"expansion"`
@@ -60,7 +60,7 @@ type TrialInput struct {
 
 // Test describes a test of RFC 2544 that follows the throughput test.
 type Test struct {
-	Duration time.Duration `json:"duration_ns"` // of each trial; for back-to-back, of the longest burst
+	Duration time.Duration `json:"duration_ns"` // for each trial; for back-to-back, for the longest burst
 	Repeats  int           `json:"repeats"`
 }
 
@@ -77,7 +77,7 @@ type SearchLimits struct {
 	Unit string  `json:"unit"` // "pps", "bit/s" (TCP payload) or "flows/s"
 	Min  float64 `json:"min"`
 	Max  float64 `json:"max"`
-	// Interfaces is the number of interfaces that are loaded at once, which is the total load ÷ the load per
+	// Interfaces is the number of interfaces that are loaded at once. It is the total load ÷ the load per
 	// interface.
 	Interfaces int `json:"interfaces"`
 }
@@ -108,8 +108,8 @@ func SearchUnit(f Factors) string {
 	return UnitPackets
 }
 
-// Searches reports whether the rate of a row is searched. A row whose load is a share of a measured rate
-// is not searched.
+// Searches reports whether the rate of a row is searched for. This is not the case for a row whose load is a
+// share of a measured rate.
 func (d Design) Searches(a Assignment) bool {
 	_, share := factor.FoundOf(a.Factors)
 	return d.Method.Search != nil && a.Kind == RowLoad && !share

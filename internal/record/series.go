@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Split returns a copy of the trial without series, and the encoded series (see docs/reference/store.md).
-// The trial itself is not modified.
+// Split returns a copy of the trial without its series, and the encoded series (see docs/reference/store.md).
+// It does not modify the trial itself.
 func (t Trial) Split() (bare Trial, series []byte, err error) {
 	bare = t.Apart()
 	tables := bare.Tables()
@@ -73,8 +73,8 @@ func (t *Trial) Join(series []byte) error {
 	return nil
 }
 
-// array holds a series of a latency measurement. If base has the same length, the differences from base
-// are stored, because they take less space.
+// array holds a series of a latency measurement. If base has the same length as values, the differences from
+// base are stored, because they take less space.
 type array struct {
 	values, base *[]int64
 }

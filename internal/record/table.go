@@ -7,16 +7,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Table holds series with a common time axis. V[i] is the column named Names[i]. It has one value per
-// entry of T, or NaN if there is no value. The name of a column is the stem of a metric or
-// "<label>/<stem>", such as "cpu0/softirq_ns" or "wan/rx_packets".
+// Table holds series with a common time axis. The column V[i] has the name Names[i]. It has one value per
+// entry of T; a missing value is NaN. The name of a column is the stem of a metric or "<label>/<stem>", such
+// as "cpu0/softirq_ns" or "wan/rx_packets".
 type Table struct {
 	Names []string
 	T     []int64 // controller's CLOCK_MONOTONIC in ns
 	V     [][]float64
 }
 
-// NewTable returns an empty table with these columns.
+// NewTable returns an empty table with the named columns.
 func NewTable(names ...string) *Table { return &Table{Names: names, V: make([][]float64, len(names))} }
 
 // Append adds one row. It panics if the number of values differs from the number of columns.
@@ -76,7 +76,7 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 		return err
 	}
 
-	for i, n := range t.Names { // names come from a node; base64 hides them from text filters
+	for i, n := range t.Names { // names come from a node, and base64 hides them from text filters
 		t.Names[i] = check.Plain(n)
 	}
 

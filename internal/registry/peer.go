@@ -32,8 +32,8 @@ import (
 const peerSessions = 16
 
 // Peer lets this machine be the far node of another user's lab. It sends and receives traffic, echoes
-// packets, and reports its clock, its environment and its load. It runs no commands, writes no files,
-// changes no settings and creates no tunnels.
+// packets, and reports its clock, environment and load. It runs no commands, writes no files, changes no
+// settings and creates no tunnels.
 type Peer struct {
 	Ports     [2]int // first and last data port
 	Version   string // version of this program
@@ -85,15 +85,15 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 
 func trafficVerb(e interface{ Name() string }) string { return host.Verb(host.FamilyTraffic, e.Name()) }
 
-// refused returns a handler that rejects requests for an engine. why is the reason.
+// refused returns a handler that rejects requests for an engine and gives why as the reason.
 func refused(why string) host.Handler {
 	return func(context.Context, host.Session) error {
 		return fmt.Errorf("%w: a peer %s", host.ErrUnsupported, why)
 	}
 }
 
-// guard checks requests to a peer. The requests that it permits open data ports only to holders of the
-// run's key, and send packets only to the controller's address.
+// guard checks requests to a peer. A permitted request opens data ports only to holders of the run's key, and
+// sends packets only to the controller's address.
 type guard struct {
 	ports  [2]int
 	bind   []netip.Addr // local addresses to listen on; empty means all
@@ -122,11 +122,11 @@ func (g guard) listen(at *netip.Addr, port int) error {
 	return nil
 }
 
-// keySize is the minimum length of a tag. Only holders of the run's key can compute a tag.
+// keySize is the minimum length of the tag of a load. Only holders of the run's key can compute a tag.
 const keySize = 64
 
-// traffic checks a request for traffic. It restricts a listener to connections from the controller, except
-// for the IP version in which the controller's address is unknown.
+// traffic checks a request for traffic. It accepts connections to a listener only from the controller. The
+// exception is the IP version for which the controller's address is unknown.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Names of the files and the folder of pictures in the folder of an article.
+// These are the names of the files in the folder of an article, and of its folder of pictures.
 const (
 	ArticleText = "article.md"
 	planFile    = "plan.yaml"
@@ -29,9 +29,9 @@ type article struct {
 	err      error
 }
 
-// Article renders a run as the files of a folder that can be published as it is: a Markdown text, the cells
-// as CSV, the plan if it is not "", and each picture as SVG and, unless it is too large, as PNG. The text
-// is the first file and shows the SVG files.
+// Article renders a run as the files of a folder that can be published as it is. The files are a Markdown
+// text, the cells as CSV, the plan if it is not "", and each picture as SVG and, unless it is too large, as
+// PNG. The text is the first file and shows the SVG files.
 func Article(d *analysis.Document, plan string) ([]File, error) {
 	a := &article{v: newView(d), hasPlan: plan != ""}
 	for _, part := range []struct {
@@ -71,8 +71,9 @@ func Article(d *analysis.Document, plan string) ([]File, error) {
 	return append(files, a.pictures...), nil
 }
 
-// subject describes the device under test: the name that the user gave it or, without one, the product and
-// system of the first router. A guest is described as a virtual router, and a namespace by the machine.
+// subject describes the device under test. It is the name that the user gave the device or, without a name,
+// the product and system of the first router. A guest is described as a virtual router, and a namespace by
+// its machine.
 func (v *view) subject() string {
 	if v.Run.Device != "" {
 		return v.Run.Device
@@ -152,7 +153,7 @@ func (a *article) topology() {
 	a.items(foundItems(a.v, true))
 }
 
-// machineFacts are the facts in the table of hardware, with the headings of their columns.
+// machineFacts lists the facts in the table of hardware, with the headings of their columns.
 var machineFacts = [...]struct {
 	head string
 	of   func(map[string]string) string
@@ -234,7 +235,7 @@ func (a *article) method() {
 	}
 }
 
-// resultParts are the sections of the page that have charts and tables of results.
+// resultParts lists the sections of the page that have charts and tables of results.
 var resultParts = [...]string{"search", "goodput", "packets", "dependence", "scaling", "latency", "soak",
 	"ciphers", "comparisons", "effects", "findings", "requirements", "two-ends"}
 
@@ -257,7 +258,8 @@ func (a *article) results() {
 	}
 }
 
-// bottleneck writes the verdict on each group of cells, with its evidence. It omits excluded causes.
+// bottleneck writes the verdict on each group of cells, with its evidence. It omits causes that were
+// excluded.
 func (a *article) bottleneck() {
 	all := a.v.found()
 	if len(all) == 0 {
@@ -388,7 +390,7 @@ func (a *article) repeat() {
 	a.gap()
 }
 
-// blocks writes blocks of the page in Markdown. It omits panels and the tables behind charts.
+// blocks writes blocks of the page in Markdown. It omits panels, and the tables behind charts.
 func (a *article) blocks(blocks []Block) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -433,7 +435,8 @@ func (a *article) title(text string) {
 	}
 }
 
-// picture adds a figure as SVG and PNG, and shows the SVG. The alternative text describes what it shows.
+// picture adds a figure as SVG and PNG, and shows the SVG. The alternative text describes the figure's
+// content.
 func (a *article) picture(f Figure) {
 	s := a.v.figureSheet(f)
 	name := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))

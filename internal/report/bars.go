@@ -9,8 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bars draws grouped horizontal bars from zero, with a dot for every run, whiskers for the interval, and
-// marks for ceilings and thresholds. Round-trip times under load, if any, are drawn to the right.
+// bars draws grouped horizontal bars that start at zero. It adds a dot for every run, whiskers for the
+// interval, and marks for ceilings and thresholds. If there are round-trip times under load, it draws them to
+// the right.
 type bars struct {
 	Label  string // for screen readers
 	Axis   string // what the axis measures
@@ -57,11 +58,11 @@ func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 type bar struct {
 	estimate
 	Runs    []float64
-	Ceiling float64 // 0 means none
-	Limit   float64 // threshold; 0 means none
+	Ceiling float64 // 0 means that there is none
+	Limit   float64 // threshold; 0 means that there is none
 	Failed  string  // text to show instead of a number
 
-	// round-trip times in ns; 0 means none
+	// Idle, Loaded and Loaded99 are round-trip times in ns; 0 means that there is none.
 	Idle, Loaded, Loaded99 float64
 }
 
@@ -74,7 +75,8 @@ const (
 	barStep   = labelRoom + barHeight + barGap
 	groupGap  = 16
 	axisRoom  = 34
-	// width of the round-trip times in a wide drawing, and in a narrow one, which shows only numbers
+	// delayRoom is the width of the round-trip times in a wide drawing. delayColumn is their width in a
+	// narrow drawing, which shows only numbers.
 	delayRoom, delayColumn = 300, 66
 )
 
@@ -204,8 +206,8 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	c.text("ax", "start", x.from, base+31, name)
 }
 
-// draw places the number above the mark of the median. Beside the bar, it could be read as the number at the
-// end of the whisker.
+// draw places the number above the mark of the median. Beside the bar, readers could take it for the number
+// at the end of the whisker.
 func (b bar) draw(c *canvas, x linear, y float64) {
 	top := y + labelRoom
 	middle := top + barHeight/2.0
@@ -269,8 +271,8 @@ func (d delayAxis) axis(c *canvas) {
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
 }
 
-// delayTicks returns the powers of ten in a range or, if there are fewer than two, also their multiples by
-// 2 and 5.
+// delayTicks returns the powers of ten in a range. If there are fewer than two, it also returns their
+// multiples by 2 and 5.
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
 	within := func(v float64) bool { return v >= low && v <= high }

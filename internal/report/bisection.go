@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// BisectionMarkdown writes the log of a bisection: its answer, and a table with a row for each version.
+// BisectionMarkdown writes the log of a bisection. It consists of the answer, and a table with a row for each
+// version.
 func BisectionMarkdown(x *analysis.Bisection) []byte {
 	t := Table{Columns: []Column{{Head: "version"}, {Head: "side"}, {Head: "boots", Numeric: true},
 		{Head: "ratio to good", Numeric: true}, {Head: "95 % interval", Numeric: true}}}

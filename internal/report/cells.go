@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// keyMetrics returns the metrics that scripts need, in this order: rates, losses, latency, load and power.
-// It omits those that no cell has. JSON and csv-long contain all metrics.
+// keyMetrics returns the metrics that scripts need, in this order: rates, losses, latency, load and power. It
+// omits metrics that no cell has. JSON and csv-long contain all metrics.
 func (v *view) keyMetrics() []string {
 	return filter([]string{
 		goodput, metrics.GoodputUp, metrics.GoodputDown, packetRate,
@@ -27,12 +27,12 @@ func (v *view) keyMetrics() []string {
 	}, func(m string) bool { return with(v.all, m) })
 }
 
-// CSV writes one line per cell: id, label, factors, the grade with the kinds of its reasons and caveats
-// (including the caveats of the run), number of trials, and the cause with its confidence (0 to 1). For each
-// key metric, it adds the median, the bounds of the interval and the number of trials, in the base unit that
-// the metric's name ends with. The bounds are empty if there is no interval. The last columns, if the run has
-// them, are the rate as a share of the baseline and of the rate at the default MTU. A skipped cell has the
-// grade "skipped" and its reason as text.
+// CSV writes one line per cell. It has the cell's id, label and factors, the grade with the kinds of its
+// reasons and caveats (including the caveats of the run), the number of trials, and the cause with its
+// confidence (0 to 1). For each key metric, it has the median, the bounds of the interval and the number of
+// trials, in the base unit that the metric's name ends with. The bounds are empty if there is no interval. If
+// the run has them, the last columns are the ratios of the rate to the baseline and to the rate at the
+// default MTU. A skipped cell has the grade "skipped", and its reason as text.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -72,7 +72,8 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	return v.table(lines)
 }
 
-// skipped returns the skipped cells. A reason for skipping has no kind, so its text serves as the kind.
+// skipped returns the skipped cells. A reason for skipping has no kind, so its text takes the place of the
+// kind.
 func (v *view) skipped() []*analysis.Cell {
 	return each(v.Skipped, func(k record.Skipped) *analysis.Cell {
 		return &analysis.Cell{Cell: metrics.Cell{
@@ -126,7 +127,7 @@ func (v *view) shares() []shareColumn {
 }
 
 // cellNumbers formats a cell's median, bounds of the interval and number of trials for a metric. Missing
-// values are "".
+// values are formatted as "".
 func cellNumbers(c *analysis.Cell, metric string) (median, low, high, n string) {
 	x, ok := c.Metrics[metric]
 	if !ok {

@@ -9,12 +9,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// maxColours is the number of colours that can be told apart in both themes, also with the common kinds of
-// colour blindness. Further levels are grey and are distinguished by their names.
+// maxColours is the number of colours that readers can tell apart in both themes, even with the common kinds
+// of colour blindness. Further levels are grey and are distinguished by their names.
 const maxColours = 8
 
-// lineFactor returns the factor that the whole page shows by colour: the tunnel if it varies, or else the
-// first varying factor that is not a number, or else the first varying one.
+// lineFactor returns the factor that the whole page shows by colour. It is the tunnel if that varies.
+// Otherwise, it is the first varying factor that is not a number or, without such a factor, the first varying
+// factor.
 func (v *view) lineFactor() string {
 	cells := v.cells(loaded)
 	names := v.varying(cells)
@@ -35,7 +36,7 @@ func (v *view) lineFactor() string {
 // class returns the CSS class of a cell's colour, c1 to c8, by its level of the line factor.
 func (v *view) class(f map[string]string) string { return v.colour(v.line, f[v.line]) }
 
-// colour returns the CSS class of a level, which is the same on the whole page.
+// colour returns the CSS class of a level. The class is the same on the whole page.
 func (v *view) colour(name, level string) string {
 	key := name + "=" + level
 	i := index(&v.coloured, key)
@@ -46,7 +47,7 @@ func (v *view) colour(name, level string) string {
 	return "c" + strconv.Itoa(i+1)
 }
 
-// levelLegend explains the colours of cells by their levels. If the cells do not differ in level, it explains
+// levelLegend explains the colours of cells by their levels. If all cells have the same level, it explains
 // their colour by words. class is the first part of the CSS class.
 func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []LegendItem {
 	l := levels(cells, v.line)
@@ -62,8 +63,8 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 	})
 }
 
-// tunnelClass returns the colour of the tunnel in the picture of a path. It is the colour of the tunnel's
-// level if the page shows tunnels by colour and all cells have the same tunnel, otherwise c0.
+// tunnelClass returns the colour of the tunnel in the picture of a path. If the page shows tunnels by colour
+// and all cells have the same tunnel, it is the colour of that tunnel's level. Otherwise, it is c0.
 func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"

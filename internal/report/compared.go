@@ -14,7 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// alwaysCompared lists the metrics whose ratio is shown for every cell. Others appear only where they differ.
+// alwaysCompared lists the metrics whose ratio is shown for every cell. The ratios of other metrics are shown
+// only where they differ.
 var alwaysCompared = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR,
 	metrics.ThroughputPDR, metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR,
 	metrics.ConnectionsPDR, metrics.CipherRate, metrics.CipherOps, metrics.Number}
@@ -30,8 +31,9 @@ func CellLabels(docs ...*analysis.Document) map[string]string {
 	return labels
 }
 
-// ComparisonRows returns the headings of a table that compares two runs, and a row for each comparison of a
-// main metric and for each other comparison that found a difference. labels names the cells by key.
+// ComparisonRows returns the headings and rows of a table that compares two runs. It has a row for each
+// comparison of a main metric, and for each other comparison that found a difference. labels names the cells
+// by key.
 func ComparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
 	rows := [][]string{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
@@ -97,7 +99,7 @@ func OtherSkipped(other *analysis.Document, f record.Factors) string {
 	return "; the other run skipped it: " + other.Skipped[i].Reason
 }
 
-// ComparisonSections lays out the comparison of two runs, whose documents are docs.
+// ComparisonSections lays out the comparison of two runs. docs are the documents of the runs.
 func ComparisonSections(c *analysis.RunComparison, docs [2]*analysis.Document) []Section {
 	labels := CellLabels(docs[:]...)
 	summary := Section{ID: "summary", Title: "Summary"}

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// curves plots a metric against a numeric factor: packets per second by packet size, goodput by streams or
-// MTU.
+// curves plots a metric against a numeric factor, such as packets per second by packet size, or goodput by
+// streams or MTU.
 type curves struct {
 	Label, XName, YName, Unit string
 	X                         []float64 // measured levels of the factor
@@ -28,7 +28,7 @@ type curvePoint struct {
 // maxSpan is the maximum ratio of the highest to the lowest level on a linear axis.
 const maxSpan = 4
 
-// scale returns a function that maps the levels of X onto the axis, and the axis's name. The axis is
+// scale returns the name of the axis, and a function that maps the levels of X onto it. The axis is
 // logarithmic if the levels span more than maxSpan.
 func (k curves) scale(from, to float64) (at func(float64) float64, name string) {
 	low := k.X[0]
@@ -101,8 +101,8 @@ func pointKind(doubt bool) string {
 	return "point "
 }
 
-// quantilePlot plots the distributions of round-trip times, one curve per measurement, from the minimum on
-// the left to the tail on the right. On its x axis, 90 %, 99 % and 99.9 % are equally far apart.
+// quantilePlot plots the distributions of round-trip times. It has one curve per measurement, from the
+// minimum on the left to the tail on the right. On its x axis, 90 %, 99 % and 99.9 % are equally far apart.
 type quantilePlot struct {
 	Label     string
 	Low, High float64 // range of all plots in the row, so that they can be compared
@@ -115,7 +115,7 @@ type quantileCurve struct {
 	Levels, NS []float64
 }
 
-// nines returns the x coordinate of a quantile: −log10 of the share above it.
+// nines returns the x coordinate of a quantile. It is −log10 of the share above the quantile.
 func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
 // Draw draws the curves. The ticks of the x axis are common quantiles.

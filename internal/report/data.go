@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// JSON returns the document as indented JSON, the output of show --json.
+// JSON returns the document as indented JSON, which is the output of show --json.
 func JSON(d *analysis.Document) ([]byte, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
@@ -24,10 +24,11 @@ func JSON(d *analysis.Document) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// CSVLong writes one line per trial and metric: the trial, its cell's id and factors, the metric with its
-// unit, and the value in base units or why it is missing. Further columns hold the kinds of reasons and
-// caveats (including those of the cell and of the run), the programs that measured an imported run, and the
-// cell's grade, number of trials, median and interval. A trial without numbers has a single line.
+// CSVLong writes one line per trial and metric. It has the trial, its cell's id and factors, the metric with
+// its unit, and the value in base units or the reason why it is missing. Further columns hold the kinds of
+// reasons and caveats (including those of the cell and of the run), the programs that measured an imported
+// run, and the cell's grade, number of trials, median and interval. A trial without numbers has a single
+// line.
 func CSVLong(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -92,8 +93,8 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	return lines
 }
 
-// cellColumns returns grade, n, median and interval of a trial's cell for a metric. They are empty if the
-// trial belongs to no cell.
+// cellColumns returns the grade, n, median and interval that a trial's cell has for a metric. They are empty
+// if the trial belongs to no cell.
 func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	columns := make([]string, 6)
 	c := v.cell[t.Factors.Key()]

@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ForeignWords returns a sentence for each program that measured an imported run. It states what the results
-// of the program lack. For other runs, ForeignWords returns nil.
+// ForeignWords returns a sentence for each program that measured an imported run. The sentence states what
+// the program's results lack. For other runs, ForeignWords returns nil.
 func ForeignWords(d *analysis.Document) (all []string) {
 	for _, c := range d.Caveats {
 		if c.Kind == "foreign" {
@@ -52,10 +52,10 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	return out
 }
 
-// Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format) for
-// benchstat. Each trial is a line. Its name consists of the factors that differ between cells. It contains
-// every metric with a declared better direction, in base units. The comment above a cell's lines has its
-// validity, median, interval and number of trials.
+// Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format) for benchstat.
+// Each trial is a line. The name in a line consists of the factors that differ between cells. The line
+// contains every metric with a declared better direction, in base units. The comment above a cell's lines has
+// its validity, median, interval and number of trials.
 func Benchstat(d *analysis.Document) []byte {
 	v := newView(d)
 	var b bytes.Buffer
@@ -103,10 +103,10 @@ func Benchstat(d *analysis.Document) []byte {
 }
 
 // Ministat writes a table for ministat(1) with the option -C. Each cell has a column with the values of its
-// trials in base units: goodput or, if there is none, the rate of packets or of a cipher. Columns of cells
-// with fewer trials come last, because ministat skips lines that lack a column. Comments list the cells with
-// validity, median and interval, and the cells without the metric. If no cell has one of these metrics,
-// Ministat returns an error.
+// trials in base units. The values are goodput or, if there is none, the rate of packets or of a cipher.
+// Columns of cells with fewer trials come last, because ministat skips lines that lack a column. Comments
+// list the cells with validity, median and interval, and the cells without the metric. If no cell has one of
+// these metrics, Ministat returns an error.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	known := filter([]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number},
@@ -201,8 +201,8 @@ func (v *view) resultWords(c *analysis.Cell) string {
 	return metrics.Label(metric) + " " + v.valueWords(c, metric)
 }
 
-// TrialWords describes, by trial id, the validity of each trial and the result of its cell. Formats with a
-// file per trial need it.
+// TrialWords describes, by trial id, the validity of each trial and the result of its cell. It is for formats
+// with a file per trial.
 func TrialWords(d *analysis.Document) map[string]string {
 	v := newView(d)
 	out := map[string]string{}
@@ -225,7 +225,7 @@ func TrialWords(d *analysis.Document) map[string]string {
 }
 
 // WGBench writes a row for each WireGuard cell with TCP, in the format of the table at
-// github.com/cyyself/wg-bench: device and CPU, system and kernel, rate, note. Without such a cell, it
+// github.com/cyyself/wg-bench: device and CPU, system and kernel, rate, note. If there is no such cell, it
 // returns an error.
 func WGBench(d *analysis.Document) ([]byte, error) {
 	v := newView(d)

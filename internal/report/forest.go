@@ -17,7 +17,7 @@ type forest struct {
 
 type forestRow struct {
 	estimate         // the ratio
-	Group     string // heading above the group's first row
+	Group     string // heading above the first row of the group
 	Name, Sub string
 }
 
@@ -65,7 +65,7 @@ func (f forest) Draw(width float64) *canvas {
 	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
 	base := c.h - 34
 	marks := ratioTicks(x.low, x.high)
-	slices.SortStableFunc(marks, func(a, b float64) int { // 1 comes first, because its label must be shown
+	slices.SortStableFunc(marks, func(a, b float64) int { // put 1 first, because its label must be shown
 		return cmp.Compare(math.Abs(math.Log(a)), math.Abs(math.Log(b)))
 	})
 	for _, m := range marks {
@@ -149,7 +149,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	}
 }
 
-// ratioTick formats the ratio at a grid line. It omits the trailing zeros that the numbers beside the chart
+// ratioTick formats the ratio at a grid line. It omits trailing zeros, which the numbers beside the chart
 // have.
 func ratioTick(m float64) string {
 	text := unit.Times(m)

@@ -96,9 +96,9 @@ func ChangeWords(c *history.Cell, x history.Change) string {
 	return text
 }
 
-// HistoryJUnit renders a history for CI systems, with a test for each cell. The test fails if the cell's
-// last change is a confirmed regression that is not due to the testbed. It is skipped if that change is
-// only proposed or, unless strict, suspect.
+// HistoryJUnit renders a history for CI systems, with a test for each cell. The test fails if the cell's last
+// change is a confirmed regression that is not due to the testbed. It is skipped if the last change is only
+// proposed or, unless strict is set, suspect.
 func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: printable("chokepoint history " + h.Plan + " on " + h.Device)}
 	for i := range h.Cells {
@@ -141,10 +141,10 @@ func HistorySVG(h *history.History) ([]byte, error) {
 	return s.drawn(c.Points[len(c.Points)-1].Run, "history", "svg", Size{})
 }
 
-// HistoryHTML returns a page with a chart and a table for each cell. It needs no network.
+// HistoryHTML returns a page with a chart and a table for each cell. The page needs no network.
 func HistoryHTML(h *history.History) ([]byte, error) { return LinkedHistoryHTML(h, nil) }
 
-// LinkedHistoryHTML returns the page of HistoryHTML below links to the other pages of a server.
+// LinkedHistoryHTML returns the page of HistoryHTML, with links to the other pages of a server above it.
 func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	var all []Section
 	for i := range h.Cells {
@@ -170,8 +170,8 @@ func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	return page, nil
 }
 
-// maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands takes longer than
-// all else.
+// maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands of rows takes
+// longer than everything else.
 const maxHistoryRows = 200
 
 func historySection(h *history.History, c *history.Cell) Section {
@@ -334,8 +334,8 @@ func (t trend) bounds() (low, high float64) {
 	return max(0, low-room), high + room
 }
 
-// draw draws the median of each run with its interval, a cross for a run without a number, and the levels
-// before and after each change.
+// draw draws the median of each run with its interval, and a cross for a run without a number. It also draws
+// the levels before and after each change.
 func (t trend) draw(c *canvas, points []history.Point, changes []history.Change, class string,
 	x func(time.Time) float64, y linear) {
 	var joined polyline

@@ -33,7 +33,7 @@ var pageScript string
 // tables of every metric.
 func HTML(d *analysis.Document) ([]byte, error) { return LinkedHTML(d, nil) }
 
-// LinkedHTML returns the page of HTML below links to the other pages of a server.
+// LinkedHTML returns the page of HTML, with links to the other pages of a server above it.
 func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 	v := newView(d)
 	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
@@ -69,14 +69,14 @@ func laidOut(t *template.Template, script string, page map[string]any) ([]byte, 
 	return []byte(printable(out.String())), err
 }
 
-// themes returns the CSS variables of the light and dark theme, chosen by the reader's system.
+// themes returns the CSS variables of the light and dark themes. The reader's system chooses the theme.
 func themes() string {
 	return ":root{color-scheme:light dark;" + variables(0) + "}" +
 		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
 // hash returns the source of an inline style or script for the Content Security Policy. Browsers ignore
-// scripts and styles without such a source, even if text of a run were interpreted as markup.
+// scripts and styles without such a source. This holds even if they interpreted text of a run as markup.
 func hash(content any) string {
 	sum := sha256.Sum256(fmt.Append(nil, content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -190,7 +190,7 @@ func swatch(class string) *canvas {
 }
 
 // palette returns the page's colours, light and dark. The eight series colours remain distinguishable with
-// the common kinds of colour blindness and have a contrast of at least 3:1 to the background (WCAG 2.2,
+// the common kinds of colour blindness. They have a contrast of at least 3:1 to the background (WCAG 2.2,
 // 1.4.11). Text colours have at least 4.5:1.
 func palette() map[string][2]string {
 	return map[string][2]string{

@@ -79,11 +79,12 @@ func (s *junitSuite) encode() ([]byte, error) {
 // JUnit renders a run for CI systems. Each cell is a test, which is an error if the cell has no number. Each
 // requirement is a test in every cell to which it applies, and fails if the requirement is missed. Tests of
 // skipped and unreached cells are skipped, with the reason. Tests of suspect cells, and of requirements met
-// in a suspect cell, are skipped or, if strict, fail.
+// in a suspect cell, are skipped or, if strict is set, fail.
 //
-// The properties of a cell's test are its id, its validity and, for each key metric, the median, unit, bounds
-// of the interval and number of trials, named like the columns of CSV. The properties of a requirement's test
-// are the compared value, its limit, unit, interval and number of trials. The output is the result in words.
+// The properties of a cell's test are its id, its validity and the values of each key metric: median, unit,
+// bounds of the interval and number of trials. They are named like the columns of CSV. The properties of a
+// requirement's test are the compared value, its limit, unit, interval and number of trials. The output is
+// the result in words.
 func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
@@ -187,7 +188,7 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	return t
 }
 
-// doubt marks a test as skipped or, if strict, as failed.
+// doubt marks a test as skipped or, if strict is set, as failed.
 func (t *junitCase) doubt(why string, strict bool) {
 	if strict {
 		t.Failure = &junitReason{why}
@@ -203,7 +204,7 @@ func (v *view) tellCell(t *junitCase, c *analysis.Cell) {
 	property(&t.Properties, "reasons", strings.Join(distinct(c.Reasons, reasonKind), " "))
 }
 
-// tellNumbers adds a cell's values of a metric as properties whose names begin with prefix.
+// tellNumbers adds a cell's values of a metric as properties. The names of the properties begin with prefix.
 func (v *view) tellNumbers(t *junitCase, c *analysis.Cell, metric, prefix string) {
 	median, low, high, n := cellNumbers(c, metric)
 	if n == "" {
@@ -225,12 +226,12 @@ func gradeReasons(c *analysis.Cell) string {
 }
 
 // ComparisonJUnit renders the comparison of two runs for CI systems. Each compared cell is a test. It fails
-// if the second run is worse or lacks the cell. It is skipped if no comparison of the cell has a verdict
-// or, unless strict, if it is suspect in one of the runs.
+// if the second run is worse or lacks the cell. It is skipped if no comparison of the cell has a verdict. It
+// is also skipped if the cell is suspect in one of the runs, unless strict is set.
 //
 // The properties are the cell's id and, for each comparison, the ratio of the second to the first run with
-// its bounds, or the difference with the suffix _difference. The output is the comparisons in words. labels
-// maps the keys of cells to their names.
+// its bounds. If a comparison has a difference instead of a ratio, the property has the suffix _difference.
+// The output is the comparisons in words. labels maps the keys of cells to their names.
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
@@ -323,7 +324,7 @@ func comparedWords(x comparison.Comparison) string {
 	return text
 }
 
-// notCompared returns why a cell that is not worse has no verdict, or "" if it has one.
+// notCompared returns why a cell has no verdict although it is not worse, or "" if it has one.
 func notCompared(all []comparison.Comparison, strict bool) string {
 	few := len(all) > 0
 	suspect := false

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Markdown renders the run for a forum post: the result in words, the table with its caveats, the path as
-// text, and the command that repeats the run.
+// Markdown renders the run for a forum post. It contains the result in words, the table with its caveats, the
+// path as text, and the command that repeats the run.
 func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	m := &markdown{}
@@ -46,7 +46,7 @@ type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
 
-// sections writes sections one after the other. The first consists of a title and text.
+// sections writes sections one after the other. The first section consists of a title and text.
 func (m *markdown) sections(all []Section) {
 	for _, s := range all {
 		if s.Title != "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// opening is the page's first screen: the rates, what limits them, latency under load, and the path with
-// its choke point. The sections below contain all other numbers.
+// opening is the page's first screen. It shows the rates, what limits them, latency under load, and the path
+// with its choke point. The sections below contain all other numbers.
 type opening struct {
 	Rates   rates
 	Limits  []limit
@@ -32,13 +32,13 @@ type loadedLatency struct {
 	Doubt               bool
 }
 
-// Maximum numbers of rows and limits on the first screen. A phone has space for fewer: the page hides the
-// others there.
+// These are the maximum numbers of rows and limits on the first screen. A phone has space for fewer, so the
+// page hides the others there.
 const (
 	maxRates, phoneRates = 12, 10
 	maxLimits            = 5
-	// lines of the limits on a phone, and the widths of a limit and of a row's name beyond which they take
-	// more than a line
+	// phoneLines is the number of lines for the limits on a phone. A limit wider than limitWide, or a row's
+	// name wider than nameWide, takes more than one line.
 	phoneLines          = 14
 	limitWide, nameWide = 335, 160
 )
@@ -65,13 +65,13 @@ type rateRow struct {
 	Name, Key    string
 	Rate         TableCell
 	Spread       string
-	Bar          Drawing // nil if the rate is in another metric than the axis
+	Bar          Drawing // nil if the rate's metric is not that of the axis
 	Idle, Loaded TableCell
 	Doubt        bool
 	Desk         bool // hidden on a phone
 
 	cell *analysis.Cell
-	rank int // number of faster rows of the same metric in the group
+	rank int // number of faster rows with the same metric in the group
 }
 
 // limit describes what limited cells, how certain that is, and what to change.
@@ -81,7 +81,7 @@ type limit struct {
 	Desk bool // hidden on a phone
 }
 
-// openingOf returns the first screen of a page with the given number of alerts above it.
+// openingOf returns the first screen of a page that has the given number of alerts above it.
 func openingOf(v *view, alerts int) opening {
 	o := opening{
 		Rates:   v.rates(),
@@ -170,7 +170,8 @@ func (v *view) cellWords(c *analysis.Cell) []string {
 
 // rates groups the cells by the levels that the page shows by colour.
 func (v *view) rates() rates {
-	// The rate of a cell with a search is from a single trial of the search, so use the search's results.
+	// The rate of a cell with a search is from a single trial of the search, so use the results of the
+	// search.
 	if len(v.Searches) > 0 {
 		return v.searchedRates()
 	}
@@ -209,7 +210,7 @@ func (v *view) rates() rates {
 	return out
 }
 
-// searchedRates returns the results of searches, by goal, with their bounds.
+// searchedRates returns the results of searches with their bounds, by goal.
 func (v *view) searchedRates() rates {
 	out := rates{Spread: "Bounds"}
 	for i := range v.Searches {
@@ -257,8 +258,8 @@ func (r rates) Columns() int {
 	return n
 }
 
-// pageIntervalHead returns the heading of the intervals. It names their kind and the number of trials if all
-// intervals are of the same kind, and is "" if there are none.
+// pageIntervalHead returns the heading of the intervals, or "" if there are none. The heading names the kind
+// and the number of trials if all intervals are of the same kind.
 func pageIntervalHead(cells []*analysis.Cell) string {
 	kinds, runs := intervalKinds(cells, rateMetric)
 	switch len(kinds) {
@@ -306,8 +307,8 @@ func ofRow(c TableCell) TableCell {
 	return c
 }
 
-// shorten removes the slower rows of each group and metric that do not fit on the first screen, and marks
-// those that do not fit on a phone.
+// shorten removes the slower rows of each group and metric that do not fit on the first screen. It marks rows
+// that do not fit on a phone.
 func (r *rates) shorten() {
 	most := maxRates
 	for ; most > 1 && r.fastest(most) > maxRates; most-- {
@@ -333,7 +334,7 @@ func (r *rates) shorten() {
 	}
 }
 
-// fastest returns the number of rows that are among the fastest most of their group and metric.
+// fastest counts the rows whose rank within their group and metric is below most.
 func (r *rates) fastest(most int) (n int) {
 	for _, g := range r.Groups {
 		n += len(filter(g.Rows, func(row rateRow) bool { return row.rank < most }))
@@ -341,7 +342,7 @@ func (r *rates) fastest(most int) (n int) {
 	return n
 }
 
-// rankRows sets the rank of each row: the number of faster rows with the same metric.
+// rankRows sets the rank of each row. The rank is the number of faster rows with the same metric.
 func (g *rateGroup) rankRows() {
 	negative := func(row rateRow) (metric string, rate float64) {
 		metric = rateMetric(row.cell)
@@ -391,7 +392,7 @@ func (r *rates) each(visit func(*rateRow)) {
 	}
 }
 
-// addBars draws bars for the metric of the first row only, because bars of different metrics cannot be
+// addBars draws bars only for the metric of the first row, because bars of different metrics cannot be
 // compared.
 func (r *rates) addBars(v *view) {
 	metric, top := "", 0.0
@@ -439,8 +440,8 @@ func (b rateBar) Draw(width float64) *canvas {
 	return c
 }
 
-// openingPath draws the path of the first finding, reduced for the first screen, or else the first path
-// under test.
+// openingPath draws the path of the first finding, reduced for the first screen. Without a finding, it draws
+// the first path under test.
 func (v *view) openingPath() *Figure {
 	for _, f := range v.found() {
 		if len(f.Path) > 0 {

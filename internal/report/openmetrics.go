@@ -17,13 +17,13 @@ import (
 // OpenMetrics renders the run as OpenMetrics 1.0 text for a Prometheus gateway.
 func OpenMetrics(d *analysis.Document) []byte { return Exposition(Families(d)) }
 
-// Families returns the run as metrics of OpenMetrics 1.0. For each metric and cell, they have the median and
-// the bounds of its interval (label "stat"). The number of trials is in trials, the validity of the cell in
-// cell_valid, and the outcome of requirements in requirement_met.
+// Families returns the run as metrics of OpenMetrics 1.0. Each metric of a cell has samples for the median
+// and the bounds of its interval (label "stat"). The number of trials is in trials, the validity of the cell
+// in cell_valid, and the outcome of requirements in requirement_met.
 //
 // Names end with their unit: seconds, bits or packets per second, or ratio. All metrics are gauges, because a
-// median is not a counter. Samples are labelled with the id and factors of the cell, which are the same in
-// every run, so that the samples of several runs form one series. Labels that differ between runs belong to
+// median is not a counter. Samples are labelled with the id and factors of the cell. These are the same in
+// every run, so the samples of several runs form one series. Labels that differ between runs belong to
 // chokepoint_cell_info: run, label and grade of the cell (including "skipped"), its reasons, and the programs
 // that measured an imported run. The help text states what an imported run lacks. The labels of each sample
 // start with extra.
@@ -152,7 +152,8 @@ type Family struct {
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
 
-// Exposition renders families as a text. Families with the same name become one, described as the first.
+// Exposition renders families as a text. Families with the same name become one family, described like the
+// first of them.
 func Exposition(families []Family) []byte {
 	var b bytes.Buffer
 	seen := map[string]bool{}
@@ -202,7 +203,7 @@ func labelName(name string) string {
 }
 
 // GlanceFamilies returns the current state of a node as metrics. Values that the node does not report have no
-// sample.
+// samples.
 func GlanceFamilies(g *analysis.Glance) (all []Family) {
 	add := func(name, unit, help string, value *float64, labels ...[2]string) {
 		if value == nil {

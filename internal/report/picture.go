@@ -61,8 +61,8 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	return c
 }
 
-// chainOf follows the links of a topology from the near node. ok is false if some nodes are not on this path
-// and thus were omitted.
+// chainOf follows the links of a topology from the near node. ok is false if chainOf omitted nodes because
+// they are not on this path.
 func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 	routers := map[string]bool{}
 	for _, n := range t.Nodes {
@@ -106,7 +106,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 
 func (c chain) inTunnel(link int) bool { return link >= c.Tunnel[0] && link < c.Tunnel[1] }
 
-// lines draws the chain as text. A double line is a tunnel.
+// lines draws the chain as text. A double line represents a tunnel.
 func (c chain) lines() []string {
 	rows := make([]string, 4)
 	add := func(parts ...string) {
@@ -143,8 +143,8 @@ func (c chain) lines() []string {
 	return filter(rows, func(r string) bool { return r != "" })
 }
 
-// edge returns the character for the side of a box at which a link may end. signs contains the characters for
-// no link, for a plain link and for a tunnel.
+// edge returns the character for the side of a box at which a link may end. signs contains three characters:
+// for no link, for a plain link and for a tunnel.
 func (c chain) edge(link int, signs string) string {
 	r := []rune(signs)
 	switch {
@@ -258,7 +258,7 @@ func (c chain) drawDown(width float64) *canvas {
 
 		k.box(class, left, y(i), wide, height, 6)
 		name := node.Name
-		if node.Note != "" { // show the note, because an address or a router's task tells more than the kind
+		if node.Note != "" { // show the note: an address or a router's task tells more than the kind
 			name = node.Note
 		}
 

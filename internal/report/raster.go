@@ -137,7 +137,7 @@ func (r *raster) draw(s shape) error {
 func (r *raster) px(x float64) float64 { return (x+r.x[len(r.x)-1])*r.scale - float64(r.from.X) }
 func (r *raster) py(y float64) float64 { return (y+r.y[len(r.y)-1])*r.scale - float64(r.from.Y) }
 
-// shape fills and strokes the path that add draws.
+// shape fills and strokes a path. The function add draws the path.
 func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	outline := rasterx.NewScannerGV(1, 1, r.img, r.img.Bounds())
 	add(rasterx.NewFiller(1, 1, outline))

@@ -1,7 +1,7 @@
 // Package report renders an analysed run for people and for other programs: as an HTML page, as text for a
-// terminal, as Markdown for a forum, as CSV and as JSON. It computes no results: every number and caveat on
-// a page is in the document, and the page shows every caveat of the document. The output depends only on
-// the document.
+// terminal, as Markdown for a forum, as CSV and as JSON. It computes no results. Every number and caveat on a
+// page is in the document, and the page shows every caveat of the document. The output depends only on the
+// document.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 type Section struct {
 	ID     string // for the anchor
 	Title  string
-	Lead   string // one or two sentences: what is shown, and what the reader should know about it
+	Lead   string // one or two sentences: what is shown, and what the reader should know about that
 	Blocks []Block
 }
 
@@ -26,11 +26,11 @@ type Block interface{ kind() string }
 // Prose holds paragraphs.
 type Prose struct{ Text []string }
 
-// Points holds sentences, each shown on a line of its own.
+// Points holds sentences. Each is shown on its own line.
 type Points struct{ Text []string }
 
-// Facts holds a short list of names and values. If RunIn is set, names are shown as headings on the line of
-// their value.
+// Facts holds a short list of names and values. If RunIn is set, each name is a heading on the line of its
+// value.
 type Facts struct {
 	Title string
 	RunIn bool
@@ -45,7 +45,7 @@ type Fact struct {
 	Below                string // further lines below the value
 }
 
-// given converts name, value pairs to facts. It omits empty values.
+// given converts pairs of name and value to facts. It omits empty values.
 func given(texts ...string) (out []Fact) {
 	for pair := range slices.Chunk(texts, 2) {
 		if pair[1] != "" {
@@ -86,10 +86,10 @@ const (
 	Quiet Tone = "quiet" // secondary
 )
 
-// Table is a table. Its cells refer to Notes, the caveats of its numbers, by index.
+// Table is a table. Its cells refer to Notes by index. Notes holds the caveats of the table's numbers.
 type Table struct {
 	ID, Caption string
-	Of          string // subject of the rows, if similar tables have other subjects
+	Of          string // subject of the rows, if similar tables have different subjects
 	Columns     []Column
 	Rows        []TableRow
 	Notes       []Item
@@ -108,7 +108,7 @@ type Column struct {
 	Drop    int  // order in which columns are dropped if space is short, from 1; 0 means never
 }
 
-// TableRow is one line of a table, with the notes that apply only to it. A row with a single cell is a
+// TableRow is one line of a table, with the notes that apply only to this line. A row with a single cell is a
 // heading for the rows below it.
 type TableRow struct {
 	Name  string // full name, if the first cell omits what the rows above it show
@@ -118,8 +118,8 @@ type TableRow struct {
 	Cell  *analysis.Cell // the cell that the row describes
 }
 
-// TableCell holds text, a smaller second line, and a long form. Num and More name the metric of a shown
-// number, so that a program can check the page.
+// TableCell holds text, a smaller second line, and a long form. Num and More identify the numbers that are
+// shown, so that a program can check the page.
 type TableCell struct {
 	Head      string // heading on a card, if it differs from the column's heading
 	Text      string
@@ -141,7 +141,7 @@ type Number struct {
 	Value  float64
 }
 
-// Figure is a drawing with title and caption. Table, if not nil, holds the numbers that it shows.
+// Figure is a drawing with a title and a caption. Table, if not nil, holds the numbers in the drawing.
 type Figure struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
@@ -170,8 +170,8 @@ type Fold struct {
 	Blocks []Block
 }
 
-// MetricTables stores the numbers of many tables as data, without repetition. The page's script fills a
-// table when the reader opens it.
+// MetricTables stores the numbers of many tables as data, without repetition. The page's script fills a table
+// when the reader opens it.
 type MetricTables struct {
 	Run    string      `json:"-"`
 	Empty  Table       `json:"-"` // the columns of each table
@@ -180,16 +180,17 @@ type MetricTables struct {
 	Tables []MetricTable
 }
 
-// MetricTable holds the metrics of a cell. A row holds indexes into Names and Words, the number of trials,
-// then median, low and high, each formatted and exact. A row without a number ends after the index into
-// Words.
+// MetricTable holds the metrics of a cell. A row holds indexes into Names and Words, then the number of
+// trials, then median, low and high, each both formatted and exact. A row without a number ends after the
+// index into Words.
 type MetricTable struct {
 	Title string `json:"-"`
 	Cell  string
 	Rows  [][]any
 }
 
-// Drawing draws itself at a width in CSS pixels. Shapes have classes instead of colours.
+// Drawing is implemented by whatever can draw itself at a width in CSS pixels. Its shapes have classes
+// instead of colours.
 type Drawing interface{ Draw(width float64) *canvas }
 
 func (Prose) kind() string  { return "prose" }
@@ -245,7 +246,8 @@ func sections(v *view) []Section {
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
 
-// columns parses headings of the form "head" or "head|second line". The prefix # marks a column of numbers.
+// columns parses headings of the form "head" or "head|second line". A heading with the prefix # belongs to a
+// column of numbers.
 func columns(heads ...string) []Column {
 	out := make([]Column, len(heads))
 	for i, h := range heads {

@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Screen renders a document on one screen of a terminal: the rates, what limits them and what to change,
-// latency under load, and the limitations of the numbers. Text shows the rest.
+// Screen renders a document on one screen of a terminal. It shows the rates, what limits them and what to
+// change, latency under load, and the limitations of the numbers. Text shows the rest.
 func Screen(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	for dense := range densest + 1 {
@@ -33,7 +33,7 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 	return screenText(v, overfull, width, colour) // the tables alone take too much
 }
 
-// screenText renders the screen at a density.
+// screenText renders the screen. A higher value of dense saves lines.
 func screenText(v *view, dense, width int, colour bool) string {
 	t := &terminal{width: max(width, 40), colour: colour}
 	t.sections(screenSections(v, dense))
@@ -45,21 +45,26 @@ func screenText(v *view, dense, width int, colour bool) string {
 	return text
 }
 
-// screenLines is the maximum number of lines. Commands add lines with the path of the page and with further
-// commands.
+// screenLines is the maximum number of lines. Commands add further lines with the path of the page and with
+// other commands.
 const screenLines = 38
 
-// Densities: the last one that is tried to fit the screen, and that of a screen that no density makes fit.
+// densest is the last density that is tried to make the screen fit. overfull is the density of a screen that
+// does not fit at any density.
 const (
 	densest  = 8
 	overfull = 6
 )
 
-// screenSections returns the sections of the screen. The first has no markup except its title. A higher
-// dense saves lines: from 1, remedies are on the line of their cause; from 2, only the first caution is shown
-// and the others are counted; from 3, also for reasons and skipped cells; at 4, only the first two findings
-// have a remedy; from 5, only the first; at 6, 7 and 8, only the first three, two and one findings are shown,
-// without the gain and without what the cause leaves unexplained; from 7, also without the second cause.
+// screenSections returns the sections of the screen. The first section has no markup except its title. A
+// higher value of dense saves lines:
+//   - From 1, remedies are on the line of their cause.
+//   - From 2, only the first caution is shown, and the others are counted.
+//   - From 3, only the first reason and the first skipped cell are shown, and the others are counted.
+//   - At 4, only the first two findings have a remedy. From 5, only the first finding has one.
+//   - At 6, 7 and 8, only the first three, two and one findings are shown, without the gain and without what
+//     the cause leaves unexplained.
+//   - From 7, the second cause is not shown.
 func screenSections(v *view, dense int) []Section {
 	h := headOf(v)
 	out := []Section{headSection(v, runWords(v))}
@@ -149,7 +154,7 @@ func headSection(v *view, title string) Section {
 	return s
 }
 
-// scopes are the caveats about what was measured. They are shown in the head.
+// scopes lists the caveats about what was measured. They are shown in the head.
 var scopes = []string{"shared-cores", "emulated"}
 
 // sentences joins texts as sentences with a capital and a full stop.
@@ -226,7 +231,8 @@ func screenTables(v *view, dense int) (out []Block) {
 	return out
 }
 
-// Maximum lengths of the words of a group above its first row, and of the label of a single row.
+// These limits are in characters. The words of a group are on the line of its first row if they are no longer
+// than maxShort, or if the group has a single row and the words and its label are shorter than maxLabel.
 const (
 	maxShort = 4
 	maxLabel = 22
@@ -296,7 +302,8 @@ func (v *view) short(c *analysis.Cell, metric string) string {
 	return v.text(metric, c.Metrics[metric].Median)
 }
 
-// intervalHead returns the heading of the intervals, with the number of runs unless the head states it.
+// intervalHead returns the heading of the intervals. It includes the number of runs unless the head of the
+// screen states it.
 func (v *view) intervalHead(cells []*analysis.Cell) string {
 	kinds, runs := intervalKinds(cells, rateOf)
 	words := distinct(kinds, func(kind string) string {
@@ -312,8 +319,8 @@ func (v *view) intervalHead(cells []*analysis.Cell) string {
 	return cmp.Or(strings.Join(words, " or "), "interval") + bracket(around("n=", runs, ""))
 }
 
-// plainRatio formats the rate as a share of the rate of the same cell without something, such as a tunnel or
-// filter. It returns "" if the baseline is another cell.
+// plainRatio formats the rate as a share of the rate that the same cell has without something, such as a
+// tunnel or a filter. It returns "" if the baseline is another cell.
 func plainRatio(c *analysis.Cell) string {
 	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") &&
 		!strings.HasPrefix(c.OfBaseline.Of, "same with no ") {
@@ -341,8 +348,8 @@ func (v *view) rttText(c *analysis.Cell) string {
 	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
 }
 
-// marks returns a mark for each cell with a reason for doubt, and notes that explain at most most marks.
-// Cells with the same reason share a note.
+// marks returns a mark for each cell with a reason for doubt, and notes that explain the marks. Cells with
+// the same reason share a note. The number of explained marks is limited to most.
 func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	marks = map[*analysis.Cell]string{}
 	var shared []sharedNote
@@ -392,8 +399,8 @@ type group struct {
 	rows []groupRow
 }
 
-// groupRow is a cell with the words that distinguish it within its group. label is these words without those
-// that repeat the row above.
+// groupRow is a cell with the words that distinguish it within its group. label consists of these words,
+// without words that repeat the row above.
 type groupRow struct {
 	cell        *analysis.Cell
 	words       []string
@@ -423,7 +430,7 @@ func (v *view) groups(cells []*analysis.Cell) []group {
 }
 
 // order sorts the rows of a group by their words, in order of first occurrence. It aligns the words in
-// columns, and leaves out those that repeat the row above.
+// columns, and leaves out words that repeat the row above.
 func (g *group) order() {
 	places := []map[string]int{}
 	for _, r := range g.rows {
@@ -469,7 +476,8 @@ func (g *group) order() {
 	}
 }
 
-// headAndRest splits the words of a cell's label into those of its group and those that vary within it.
+// headAndRest splits the words of a cell's label. head has the words of its group, and rest has the words
+// that vary within the group.
 func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	left := strings.Split(c.Label, " · ")
 	var tunnel, protocol, first, direction []string
@@ -502,8 +510,8 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 	return slices.Concat(tunnel, protocol, first, left), append(direction, rest...)
 }
 
-// setFactors returns two sets of factors: swept has the factors with at least two levels, not counting off,
-// and switched has one level of each factor that is not off in all cells.
+// setFactors returns two sets of factors. swept has the factors with at least two levels, not counting off.
+// switched has the factors that are on in at least one cell, each with one of its levels.
 func setFactors(cells []*analysis.Cell) (swept map[string]bool, switched record.Factors) {
 	swept = map[string]bool{}
 	switched = record.Factors{}
@@ -592,7 +600,8 @@ type cellNames struct {
 	with  []cellSet      // for each word, the cells that have it
 }
 
-// names returns the names of all cells with a load. They are built once, because every finding needs them.
+// names returns the names of all cells with a load. They are built only once, because every finding needs
+// them.
 func (v *view) names() *cellNames {
 	if v.named != nil {
 		return v.named
@@ -622,9 +631,9 @@ func (v *view) names() *cellNames {
 	return n
 }
 
-// who names the cells of a finding by the fewest words that match only these cells. It names at most most
-// sets of cells; 0 means no limit. The words of a set are joined by a dot, as in labels, and the sets by a
-// semicolon. If it takes fewer words, it names the cells that are left out.
+// who names the cells of a finding by the fewest words that match only these cells. If most is not 0, it
+// limits the number of sets of cells that are named. The words of a set are joined by a dot, as in labels,
+// and the sets by a semicolon. If that takes fewer words, who names the cells that are left out instead.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
 	wanted, others := newCellSet(len(n.cells)), n.every()
@@ -639,7 +648,7 @@ func (v *view) who(f finding, most int) string {
 
 	others.remove(wanted)
 	left := others.count()
-	names := f.Labels // if few words do not suffice, use whole labels
+	names := f.Labels // if a few words do not suffice, use whole labels
 	if known {
 		if left == 0 && len(n.cells) > 1 {
 			return "all cells"
@@ -665,7 +674,8 @@ func (v *view) who(f finding, most int) string {
 	return strings.Join(names, "; ") + more
 }
 
-// sets names sets of cells that are together those in wanted, or returns nil if few words do not suffice.
+// sets names sets of cells that together are the cells in wanted. It returns nil if a few words do not
+// suffice.
 func (n *cellNames) sets(wanted cellSet) (names []string) {
 	for nameless := slices.Clone(wanted); nameless.count() > 0; {
 		words, covered := n.cover(wanted, nameless)
@@ -709,15 +719,16 @@ func (n *cellNames) inOrder(chosen []string) []string {
 	return chosen
 }
 
-// Maximum number of words that name a set of cells, and of sets that name a finding's cells.
+// maxWords is the maximum number of words that name a set of cells. maxSets is the maximum number of sets
+// that name a finding's cells.
 const (
 	maxWords = 4
 	maxSets  = 6
 )
 
-// cover returns words that only cells in wanted have. It chooses the words that match the most cells in
-// nameless and, among equals, the fewest words. covered contains the matching cells. It is nil if there are
-// no such words.
+// cover returns words that only cells in wanted have, and the cells with these words as covered. It chooses
+// the words that match the most cells in nameless and, if several choices match as many, the fewest words. If
+// there are no such words, covered is nil.
 func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cellSet) {
 	most := 1
 	var at [maxWords]cellSet // per recursion depth: the cells that match the chosen words
@@ -742,7 +753,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 				covered = slices.Clone(also)
 			}
 
-			if !only && len(chosen)+1 < maxWords { // more words match fewer cells, perhaps only wanted ones
+			if !only && len(chosen)+1 < maxWords { // more words match fewer cells, perhaps only wanted cells
 				try(i+1, append(slices.Clone(chosen), n.words[i]), also)
 			}
 		}
@@ -782,7 +793,7 @@ func (s cellSet) remove(other cellSet) {
 	}
 }
 
-// worstAdded describes the highest RTT that the load adds.
+// worstAdded describes the highest RTT that a load adds.
 func (v *view) worstAdded() string {
 	c, ns := v.HighestAddedRTT()
 	if c == nil || c.AddedInNoise() {
@@ -812,8 +823,8 @@ var changes = map[string]string{
 	"time-spent":    "chokepoint resume",
 }
 
-// change describes how to avoid a caveat of the run. Settings do not change an imported run, so of its
-// caveats only few-runs can be avoided.
+// change describes how to avoid a caveat of the run. Settings do not change an imported run. For such a run,
+// only the caveat few-runs can be avoided.
 func (v *view) change(kind string) string {
 	switch {
 	case len(v.Run.ImportedFrom) == 0:
@@ -824,8 +835,8 @@ func (v *view) change(kind string) string {
 	return ""
 }
 
-// cautionLines lists the limitations of the numbers, with what to do about them. It omits limitations that
-// users cannot change, and those that the head states.
+// cautionLines lists the limitations of the numbers, and what to do about them. It omits limitations that
+// users cannot change, and limitations that the head states.
 func cautionLines(v *view, h head) []string {
 	var out []string
 	stopped := slices.ContainsFunc(v.Caveats, func(c record.Caveat) bool { return c.Kind == "incomplete" })
@@ -850,8 +861,8 @@ func cautionLines(v *view, h head) []string {
 // inNotes lists the alerts that are shown by marks or in another section of the screen.
 var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReached, alertMissed}
 
-// skippedCounts names the first of the cells that were not measured for the same reason, and counts the
-// others.
+// skippedCounts groups skipped cells by the reason why they were not measured. For each reason, it names the
+// first cell and counts the others.
 func skippedCounts(v *view) []string {
 	count := map[string]int{}
 	first := map[string]string{}

@@ -66,7 +66,8 @@ func libraryWords(library string) string {
 	return "Library " + library
 }
 
-// blocksOf returns the block sizes of the cells, largest first. If a cell has none, the last is "".
+// blocksOf returns the block sizes of the cells, largest first. If some cell has no block size, the last
+// entry is "".
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
@@ -77,7 +78,7 @@ func blocksOf(cells []*analysis.Cell) []string {
 	}
 
 	slices.SortFunc(out, func(a, b string) int {
-		// Block sizes are numbers without leading zeros, so a longer one is larger.
+		// Block sizes are numbers without leading zeros, so a longer text is a larger number.
 		return cmp.Or(len(b)-len(a), strings.Compare(b, a))
 	})
 	return out

@@ -73,8 +73,8 @@ func thresholdTable(v *view) Table {
 	return t
 }
 
-// thresholdItems returns a line for each row of thresholdTable. quote formats the requirement, and escape the
-// label.
+// thresholdItems returns a line for each row of thresholdTable. The function quote formats the requirement,
+// and escape formats the label.
 func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
 		outcome := r.Cells[0]
@@ -205,9 +205,9 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
-// comparisonBlocks returns a table with a row for each comparison of rates and for each other comparison that
-// found a difference, followed by a line per verdict with the other comparisons. The page shows a row for
-// each of them.
+// comparisonBlocks returns a table with a row for each comparison of rates, and for each other comparison
+// that found a difference. A line per verdict with the remaining comparisons follows. The page shows a row
+// for each of them.
 func comparisonBlocks(v *view) []Block {
 	var verdicts, intervals, metric []string
 	rest := map[string][]string{} // by verdict

@@ -34,8 +34,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	cells := v.cells(func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[metric]
 		_, err := strconv.ParseFloat(c.Factors[d.Name], 64)
-		// A factor that follows from another one, such as the frame size from the packet size, is shown in
-		// that factor's chart.
+		// A factor that follows from another factor, such as the frame size from the packet size, is shown in
+		// the chart of the other factor.
 		return ok && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
 	})
 	names := v.lineNames(cells, d)
@@ -68,7 +68,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		class := v.colour("line", key) // used if several factors distinguish the lines
 		switch {
 		case d.Name == v.line:
-			class = "c0" // because each line has all the levels that the colours stand for
+			class = "c0" // because each line has all the levels that have colours
 		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
@@ -113,8 +113,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	}, len(k.Lines) > 0
 }
 
-// lineNames returns the factors that distinguish the lines of a curve: all factors that vary, except the
-// factor on the axis and factors that follow from it.
+// lineNames returns the factors that distinguish the lines of a curve. They are all factors that vary, except
+// the factor on the axis and the factors that follow from it.
 func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
 	all := without(v.varying(cells), d.Name)
 	var names []string

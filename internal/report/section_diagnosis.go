@@ -24,7 +24,8 @@ const (
 // briefFacts is the maximum number of facts that follow the sentence of a verdict.
 const briefFacts = 3
 
-// finding is a verdict on several cells with the diagnosis of one of them, which represents the others.
+// finding is a verdict on several cells. It has the diagnosis of one of the cells, which represents the
+// others.
 type finding struct {
 	analysis.Verdict
 	*diagnosis.Diagnosis
@@ -49,8 +50,8 @@ func (v *view) found() []finding {
 	return out
 }
 
-// sentence describes the cause in all cells: with ranges if the texts differ only in quantities, else by
-// its class and the place that they have in common.
+// sentence describes the cause in all cells. If the texts of the cells differ only in quantities, it shows
+// these as ranges. Otherwise, it names the class of the cause and the place that all texts have in common.
 func (f finding) sentence() string {
 	texts := each(f.all, func(c *analysis.Cell) string { return c.Diagnosis.Text })
 	if every(f.all, func(c *analysis.Cell) bool { return likeText(c.Diagnosis.Text, texts[0]) }) {
@@ -72,8 +73,8 @@ const (
 	minSecond = .20
 )
 
-// runnerUp describes the second cause, with its probability, if it is nearly as likely as the first. If
-// several cells have such a second cause, runnerUp uses the cell in which the two probabilities are closest.
+// runnerUp describes the second cause and its probability, if it is nearly as likely as the first. If several
+// cells have such a second cause, runnerUp uses the cell with the closest probabilities.
 func (f finding) runnerUp() string {
 	text := ""
 	nearest := 1.0
@@ -146,11 +147,12 @@ func (f finding) proposal() string {
 	return ""
 }
 
-// smallShare is the minimum share of a loss or delay that the sentence mentions.
+// smallShare is the minimum share of a loss or delay that the report mentions.
 const smallShare = .05
 
-// fix describes the first remedy: with ranges if the cells' texts differ only in quantities, else with the
-// name of the cell that it is for. It returns "" if the cause is unknown or refuted by an experiment.
+// fix describes the first remedy. If the texts of the cells differ only in quantities, it shows these as
+// ranges. Otherwise, it names the cell that the remedy is for. fix returns "" if the cause is unknown or was
+// refuted by an experiment.
 func (f finding) fix() string {
 	first := func(d *diagnosis.Diagnosis) string {
 		if !d.Named() || d.Causes[0].Proved == diagnosis.Refuted || len(d.Causes[0].Remedies) == 0 {
@@ -204,12 +206,12 @@ func (f finding) gain() string {
 	return low + " to " + high + ", by cell"
 }
 
-// minUnexplained is the smallest unexplained slowdown that the report mentions: the slowdown against the
-// baseline ÷ the maximum gain from removing the cause.
+// minUnexplained is the smallest unexplained slowdown that the report mentions. The unexplained slowdown is
+// the slowdown against the baseline ÷ the maximum gain from removing the cause.
 const minUnexplained = 1.5
 
-// unexplained describes how much of the slowdown against the baseline, such as a cell without a tunnel, the
-// cause leaves unexplained, for the cell where most remains.
+// unexplained describes how much of the slowdown against the baseline the cause leaves unexplained. The
+// baseline is, for example, a cell without a tunnel. unexplained describes the cell where most remains.
 func (f finding) unexplained() string {
 	text := ""
 	most := minUnexplained
@@ -270,10 +272,10 @@ func sharesText(all []float64, words string) string {
 	return "; " + high + words
 }
 
-// whole formats a probability in whole per cent, at most 99 %: no cause is certain.
+// whole formats a probability in whole per cent. It shows at most 99 %, because no cause is certain.
 func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
-// facts returns the evidence for the first cause or, if the cause is unknown, for the most likely one.
+// facts returns the evidence for the first cause. If the cause is unknown, this is the most likely cause.
 func (f finding) facts() []evidence.Evidence {
 	if len(f.Causes) == 0 {
 		return nil
@@ -295,7 +297,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 	return text
 }
 
-// factLine formats a fact. It names the trial of the fact unless that is the given trial.
+// factLine formats a fact. It names the trial of the fact unless it is the given trial.
 func (v *view) factLine(e evidence.Evidence, trial string) string {
 	if e.Trial == trial {
 		return v.factWords(e)
@@ -307,7 +309,7 @@ func (v *view) factLines(facts []evidence.Evidence, trial string) []string {
 	return distinct(facts, func(e evidence.Evidence) string { return v.factLine(e, trial) })
 }
 
-// ofTrial names the trial from which evidence comes, if the cell has several trials.
+// ofTrial names the trial that evidence comes from, if the cell has several trials.
 func (f finding) ofTrial(trial string) string {
 	if f.Diagnosis.Trials < 2 || trial == "" {
 		return ""
@@ -357,8 +359,8 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// picture draws the utilisation along the path for the i-th finding: for the first finding all parts of
-// each node, for the others only the most used one.
+// picture draws the utilisation along the path for the i-th finding. For the first finding, it shows all
+// parts of each node. For the others, it shows only the most used part.
 func (f finding) picture(i int) []Block {
 	if len(f.Path) == 0 {
 		return nil
@@ -432,8 +434,8 @@ func diagnosisSection(v *view, s *Section) {
 	}
 }
 
-// details lists everything about a finding: numbers, other causes, excluded causes, unknowns, remedies and
-// the gain from them.
+// details lists everything about a finding: numbers, other causes, excluded causes, unknowns, and remedies
+// with the gain from them.
 func (v *view) details(f finding) []Item {
 	var out []Item
 	add := func(kind string, texts ...string) {
@@ -504,8 +506,8 @@ func (v *view) details(f finding) []Item {
 	return out
 }
 
-// unexamined lists the causes that could not be examined in any cell, followed by the causes that could not
-// be examined in some cells.
+// unexamined lists the causes that could not be examined in any cell. After them, it lists the causes that
+// could not be examined in some cells.
 func (v *view) unexamined() []Item {
 	all := v.found()
 	count := map[diagnosis.Gap]int{}
@@ -529,8 +531,9 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
-// experiments returns the outcomes of experiments that are not shown beside a cause: the outcome of the run
-// itself, if the run is an experiment, and those that tested a cause that the diagnosis no longer lists.
+// experiments returns the outcomes of experiments that are not shown beside a cause. These are the outcome of
+// the run itself, if the run is an experiment, and the outcomes for causes that the diagnosis no longer
+// lists.
 func (v *view) experiments() (out []diagnosis.Proof) {
 	if v.Proof != nil {
 		out = append(out, *v.Proof)
@@ -567,7 +570,7 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
 
-// gaps lists the classes that could not be examined, grouped by reason.
+// gaps lists the classes of causes that could not be examined, grouped by reason.
 func gaps(all []diagnosis.Gap) []string {
 	var reasons []string
 	classes := map[string][]string{}
@@ -589,7 +592,7 @@ func remedyItem(r diagnosis.Remedy) Item {
 	}
 }
 
-// Diagnosis renders the selected cells' diagnoses for the command diagnose.
+// Diagnosis renders the diagnoses of the selected cells for the diagnose command.
 func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	t := &terminal{width: max(width, 40), colour: colour}

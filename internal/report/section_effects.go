@@ -25,14 +25,14 @@ func effectSection(v *view, s *Section) {
 			})
 		}
 
-		// With many factors, the chart is long, and not the purpose of the run.
+		// With many factors, the chart is long, and it is not the purpose of the run.
 		s.Blocks = []Block{Fold{Title: "The chart of the effects, and their numbers", Blocks: s.Blocks}}
 	}
 }
 
-// addEffects draws, for each level of a factor, the ratio by which it changes the rate, and, for
-// interactions, the ratio by which an effect differs between levels of another factor. id keeps the anchors
-// of a page unique.
+// addEffects draws the ratio by which each level of a factor changes the rate. For interactions, it draws the
+// ratio by which an effect differs between the levels of another factor. id keeps the anchors of a page
+// unique.
 func (s *Section) addEffects(e model.Effects, id string, say func(name, level string) string) {
 	s.Lead = "The ratio by which a level of a factor changes the rate: the geometric mean over all " +
 		"settings of the other factors with which all its levels were measured, or if there are none, " +

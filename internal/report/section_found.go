@@ -12,7 +12,7 @@ import (
 // FoundTitle is the heading of the list of existing queues, rules and settings that can affect packets.
 const FoundTitle = "In the path of packets, as found"
 
-// foundItems lists, by node, what limited, dropped, redirected or copied packets before the run changed
+// foundItems lists what limited, dropped, redirected or copied packets on each node before the run changed
 // anything.
 func foundItems(v *view, all bool) []Item {
 	var out []Item
@@ -35,7 +35,7 @@ func foundItems(v *view, all bool) []Item {
 
 // Found describes the devices and rules of a node that limit, drop, redirect or copy packets, one per line.
 // unknown lists what could not be determined, with the reasons. If all is set, Found also describes ports
-// that do none of this. If it is not known which devices are ports, it then describes all devices.
+// that do none of this. If it is then not known which devices are ports, Found describes all devices.
 func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
 	for _, d := range v.Devices {
@@ -79,7 +79,7 @@ func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	return lines, unknown
 }
 
-// deviceWords describes a device with its queues and filters. notable reports whether it is worth a line.
+// deviceWords describes a device with its queues and filters. notable is set if the device is worth a line.
 func deviceWords(d record.NetDevice) (text string, notable bool) {
 	text = d.Name
 	kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual)

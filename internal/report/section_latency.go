@@ -103,7 +103,7 @@ func underLoadTable(v *view) Table {
 	return t
 }
 
-// addedTable has a row for each path: the RTT that the load adds in each direction, with its grade.
+// addedTable has a row for each path. It shows the RTT that the load adds in each direction, with its grade.
 func addedTable(v *view, caption string) Table {
 	t := Table{
 		ID:      "under-load",
@@ -153,7 +153,7 @@ func (v *view) addedNumber(w analysis.LoadedPath) *Number {
 }
 
 // briefTables returns the tables of latency and flows that short output shows next to the results. If a run
-// does not measure responsiveness, the summary alone shows the grades of its latency under load.
+// does not measure responsiveness, only the summary shows the grades of its latency under load.
 func briefTables(v *view) []Table {
 	if slices.ContainsFunc(v.UnderLoad, responsive) {
 		return append(filled(underLoadTable(v)), flowTables(v)...)

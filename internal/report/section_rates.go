@@ -34,13 +34,13 @@ func packetSection(v *view, s *Section) {
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
-// addBars draws the bars of one metric. The levels that the page shows by colour are side by side, in groups
-// by the other varying factors.
+// addBars draws the bars of one metric. Levels that the page shows by colour are side by side. The other
+// varying factors form groups.
 func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) {
 	names := v.varying(cells)
 	line := v.line
 	if !slices.Contains(names, line) || len(names) == 1 && line != string(factor.Tunnel) {
-		line = "" // because the names of the bars already include it
+		line = "" // the names of the bars already include it
 	}
 
 	rest := independent(cells, without(names, line), line)

@@ -29,8 +29,8 @@ func resultSection(v *view, s *Section) {
 	}
 }
 
-// resultTables returns the table of results. If libraries were measured, there is one table for each and
-// one for all other cells, because their numbers are not comparable.
+// resultTables returns the tables of results. If libraries were measured, there is one table for each library
+// and one for all other cells, because their numbers are not comparable.
 func resultTables(v *view) []Table {
 	return v.byLibrary(func(cells []*analysis.Cell) Table { return resultTable(v, cells) })
 }
@@ -52,8 +52,9 @@ func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	return out
 }
 
-// resultTable has one row per cell. Its notes are the cells' caveats and reasons. A note shared by several
-// cells is shown once below the table, with a mark at each cell, or without marks if it applies to all.
+// resultTable has one row per cell. Its notes are the cells' caveats and reasons. A note that several cells
+// share is shown once below the table, with a mark at each of these cells. It has no marks if it applies to
+// all cells.
 func resultTable(v *view, cells []*analysis.Cell) Table {
 	t := Table{
 		ID:      "result-table",
@@ -123,8 +124,8 @@ func (v *view) shareCell(s *analysis.Share) TableCell {
 	}
 }
 
-// twoLines shows a cell's median of the metric upper and, below it, that of the metric lower, prefixed with
-// pre.
+// twoLines shows a cell's median of the metric upper. Below it, twoLines shows the median of the metric lower
+// with the prefix pre.
 func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 	cell := v.cellOf(c, upper)
 	cell.Sub = ""
@@ -149,7 +150,7 @@ func cycleHead(all []*analysis.Cell) string {
 	return "per " + strings.Join(per, ", ")
 }
 
-// rateHead returns the heading of the rates: what they count.
+// rateHead returns the heading of the rates. It says what they count.
 func rateHead(all []*analysis.Cell) string {
 	if len(all) > 0 && every(all, enciphered) {
 		return "of the cipher"
@@ -178,8 +179,8 @@ func testerCell(c *analysis.Cell) TableCell {
 	return TableCell{Text: unit.Ratio(share), Long: "of " + c.Ceiling.TesterKind}
 }
 
-// testerShare returns a cell's rate as a share of the tester's maximum. It returns 0 if that is unknown or
-// clearly exceeded, because then it was not the maximum.
+// testerShare returns a cell's rate as a share of the tester's maximum. It returns 0 if the maximum is
+// unknown. It also returns 0 if the rate clearly exceeds it, because it was then not the maximum.
 func testerShare(c *analysis.Cell) float64 {
 	if exceedsTester(c) {
 		return 0
@@ -343,18 +344,18 @@ func likeText(a, b string) bool {
 	return a == b || replaceQuantities(a, sign) == replaceQuantities(b, sign)
 }
 
-// merged returns the note with a range in place of each quantity that differs.
+// merged returns the note. Each quantity that differs between texts is replaced by a range.
 func (n *sharedNote) merged() Item {
 	item := n.item
 	if len(n.rows) > 1 && len(item.Evidence) > 0 {
-		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has the others
+		item.Evidence = []string{"numbers of one trial of each cell"} // the table of trials has the rest
 	}
 
 	item.Text = ranges(n.texts)
 	return item
 }
 
-// ranges merges texts that differ only in quantities: each differing quantity becomes a range.
+// ranges merges texts that differ only in quantities. Each differing quantity becomes a range.
 func ranges(texts []string) string {
 	return replaceQuantities(texts[0], func(i int, first string) string {
 		low, high := first, first
@@ -386,12 +387,12 @@ func numberOf(text string) float64 {
 	return v
 }
 
-// note adds a caveat, unless it is there already, and returns its index.
+// note adds a caveat, unless the table already has it, and returns its index.
 func (t *Table) note(k record.Caveat) int { return noted(&t.Notes, caveatItem(k)) }
 
 func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
 
-// noted returns the index of an item in a list, appending it if it is missing.
+// noted returns the index of an item in a list. If the item is missing, noted appends it.
 func noted(list *[]Item, item Item) int {
 	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
 	i := slices.IndexFunc(*list, same)
@@ -475,7 +476,7 @@ func windowWords(v *view) string {
 	return "warm-up is excluded everywhere."
 }
 
-// countedBy describes where rates were counted or, for an imported run, by which program.
+// countedBy describes where rates were counted. For an imported run, it names the program that counted them.
 func (v *view) countedBy(where string) string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return ", as " + v.measuredBy() + " counted it"
@@ -602,7 +603,7 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	return cell
 }
 
-// coreOwner returns the machine whose cores the column shows, or "" if it differs between cells.
+// coreOwner returns the machine whose cores are shown in the column, or "" if it differs between cells.
 func coreOwner(all []*analysis.Cell) string {
 	owners := distinct(all, func(c *analysis.Cell) string {
 		busiest, whose := core(c)
@@ -617,8 +618,8 @@ func coreOwner(all []*analysis.Cell) string {
 	return strings.Join(owners, "")
 }
 
-// coreText formats the load of a cell's busiest core with so many digits, and with its machine unless the
-// heading names it.
+// coreText formats the load of a cell's busiest core with the given number of digits. It adds the core's
+// machine unless the heading names it.
 func (v *view) coreText(c *analysis.Cell, owner string, digits int) string {
 	busiest, whose := core(c)
 	if !has(c, busiest) {

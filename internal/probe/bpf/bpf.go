@@ -39,8 +39,9 @@ type Load struct {
 	IP         int    // 4 or 6
 	Tag        uint32 // distinguishes frames of this load from others
 	PacketSize int    // IP length in bytes; the largest of Sizes
-	// Sizes lists the IP lengths that the frames of a flow alternate between. The frame with number i of flow
-	// n has the length at index n+i, modulo the number of sizes. If Sizes is nil, all frames have PacketSize.
+	// Sizes lists the IP lengths that the frames of a flow alternate between. Frame i of flow n has the
+	// length at index n+i, modulo the number of sizes. If Sizes is nil, all frames have the length
+	// PacketSize.
 	Sizes   []int
 	DSCP    int
 	Send    []Tuple
@@ -52,9 +53,10 @@ type Load struct {
 	Shared  bool             // the device has several receive queues
 }
 
-// Timeline holds times in nanoseconds of CLOCK_MONOTONIC. Frames of the warm-up are sent from Begin to
-// Start, frames of the window from Start to End, and frames of the cool-down from End to Stop. If Slack is
-// set, a sender that starts late shifts all times by its delay, up to Slack, and there is no cool-down.
+// Timeline holds times in nanoseconds of CLOCK_MONOTONIC. Frames of the warm-up are sent from Begin to Start,
+// frames of the window from Start to End, and frames of the cool-down from End to Stop. If Slack is set, a
+// sender that starts late shifts all times by its delay, but by no more than Slack, and there is no
+// cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
 // Sent holds the counts of frames passed to the device so far.
@@ -69,7 +71,7 @@ type Sent struct {
 type Arrived struct {
 	Next                                  uint64 // highest number received + 1
 	Received, Lost, Duplicates, Reordered int64
-	Ancient                               int64 // frames too old to be recognised as duplicates
+	Ancient                               int64 // frames too old for duplicates to be recognised
 	Strange                               int64 // frames with a damaged number
 	Wrong                                 int64 // frames of wrong length, in all phases
 	All                                   int64 // frames in all phases
@@ -103,8 +105,8 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
 }
 
-// variant describes the frames of one size: their headers, and the difference between their checksum and
-// the checksum of the largest size.
+// variant describes the frames of one size. It holds their headers, and the difference between their checksum
+// and the checksum of the largest size.
 type variant struct {
 	size int
 	head []byte
@@ -112,7 +114,7 @@ type variant struct {
 }
 
 func (l Load) variants() []variant {
-	var of Tuple // any flow will do, because sizes do not depend on the flow
+	var of Tuple // any flow will do, because sizes are the same for all flows
 	switch {
 	case len(l.Send) > 0:
 		of = l.Send[0]
@@ -255,8 +257,8 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf returns the number of frames that one thread sends without reading the clock at a rate of pps,
-// and the number of frames from one time stamp to the next.
+// BurstOf returns the number of frames that one thread sends without reading the clock, and the number of
+// frames from one time stamp to the next. The thread's rate is pps.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

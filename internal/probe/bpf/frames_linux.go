@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Go versions of the structures in frames.c. Fields in network byte order are byte arrays.
+// These types are the Go versions of the structures in frames.c. Fields in network byte order are byte
+// arrays.
 type config struct {
 	Gap, Debt                   uint64
 	Part, Burst, Stamp, Out, In uint32
@@ -203,7 +204,7 @@ func (f *Frames) start() {
 			copy(s.Head[:], b)
 		}
 
-		at := f.load.headers() - udp - 2 // offset of 8 bytes that end with, or contain, the ports
+		at := f.load.headers() - udp - 2 // offset of 8 bytes that contain the ports, possibly at their end
 		if f.load.IP == 6 {
 			at = 48
 			copy(s.Flows[i].Tail[:], b[56:])
@@ -230,7 +231,7 @@ func attach(p *ebpf.Program, device int) (link.Link, error) {
 	return l, nil
 }
 
-// Schedule sets the timeline. Call it once, before Begin.
+// Schedule sets the timeline. It must be called once, before Begin.
 func (f *Frames) Schedule(t Timeline) error {
 	s := &f.state
 	s.Begin, s.Start, s.End, s.Stop = uint64(t.Begin), uint64(t.Start), uint64(t.End), uint64(t.Stop)
@@ -244,11 +245,11 @@ func (f *Frames) Schedule(t Timeline) error {
 
 func (f *Frames) enter() error { return f.loaded.State.Put(uint32(0), &f.state) }
 
-// Send sends frames according to the timeline, which may be set later, until Stop is called. It keeps a
-// CPU busy throughout. The caller must have locked the goroutine to its thread.
+// Send sends frames according to the timeline, which may be set later, until Stop is called. It keeps a CPU
+// busy throughout. The caller must have locked the goroutine to its thread.
 //
-// The kernel needs some time to begin. Starting a test run that transmits replaces the XDP dispatcher, and
-// this waits until all CPUs have passed a quiescent state (bpf_dispatcher_change_prog in
+// The kernel needs some time to begin. Starting a test run that transmits replaces the XDP dispatcher. The
+// kernel then waits until all CPUs have passed a quiescent state (bpf_dispatcher_change_prog in
 // kernel/bpf/dispatcher.c, synchronize_rcu). The wait took 7 to 24 ms on an idle machine, and 8 to 159 ms
 // while another thread was already sending. See Runs.
 func (f *Frames) Send() error {
@@ -269,8 +270,8 @@ func (f *Frames) Runs() (bool, error) {
 	return err == nil && s.Runs > 0, err
 }
 
-// Stop ends Send. Send's thread is in a system call that only a signal interrupts. Stop uses SIGURG, which
-// is harmless because Go's runtime itself sends it to threads.
+// Stop ends Send. The thread of Send is in a system call that only a signal interrupts. Stop uses SIGURG,
+// which is harmless because Go's runtime itself sends it to threads.
 func (f *Frames) Stop() {
 	f.stop.Store(true)
 	for {
@@ -293,8 +294,8 @@ func (f *Frames) read() (*sending, error) {
 }
 
 // testRun makes the kernel run a program on a frame and transmit the result. The kernel repeats this the
-// given number of times, or until a signal interrupts it. testRun then returns EINTR, unlike ebpf's
-// Program.Run, which would start the run again after a signal.
+// given number of times, or until a signal interrupts it. After a signal, testRun returns EINTR, whereas
+// ebpf's Program.Run would start the run again.
 func testRun(p *ebpf.Program, frame []byte, times, batch uint32) error {
 	var pins runtime.Pinner // because attr holds the address as an integer, and Go moves stacks
 	defer pins.Unpin()
@@ -339,7 +340,7 @@ func (f *Frames) Sent() (Sent, error) {
 	return out, nil
 }
 
-// Arrived reads the counts so far of each received flow.
+// Arrived reads the counts of each received flow so far.
 func (f *Frames) Arrived() ([]Arrived, error) {
 	var out []Arrived
 	for i := range f.load.Receive {
@@ -371,9 +372,9 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 	return out, nil
 }
 
-// Delays reads the histogram of the transit times of frames with a time stamp, by bucket (see
-// DelayBucket). early is the number of frames with a negative transit time, which is possible if sender
-// and receiver have different clocks.
+// Delays reads the histogram of the transit times of frames with a time stamp, by bucket (see DelayBucket).
+// The result early is the number of frames with a negative transit time. Such times are possible if the
+// sender and the receiver have different clocks.
 func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	buckets = make([]int64, delayBuckets+1)
 	if err := f.loaded.Delays.Lookup(uint32(0), buckets); err != nil {
@@ -397,7 +398,7 @@ func (f *Frames) Close() error {
 		f.loaded.Arrived.Close(), f.loaded.Delays.Close())...)
 }
 
-// Pass attaches a program that passes all packets to a device, until the returned link is closed. The
+// Pass attaches a program to a device until the returned link is closed. The program passes all packets. The
 // device's peer in a veth pair can then transmit frames by XDP, because veth sets up the device's receive
 // queues only for XDP or GRO.
 func Pass(device int) (link.Link, error) {
@@ -414,8 +415,8 @@ func Pass(device int) (link.Link, error) {
 	return attach(p, device)
 }
 
-// Probe checks what this kernel can do. err is the error of loading the programs, and live the error of
-// transmitting the frames of a test run.
+// Probe checks what this kernel can do. It returns the error of loading the programs as err, and the error of
+// transmitting the frames of a test run as live.
 func Probe() (live, err error) {
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	f, err := Open(Load{IP: 4, PacketSize: 46, Send: []Tuple{{at, at}}}, 0)
@@ -431,7 +432,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason wraps errors that will occur every time in ErrUnsupported. Other errors may be temporary.
+// reason wraps errors that will recur every time in ErrUnsupported. Other errors may be temporary.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {

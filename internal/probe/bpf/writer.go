@@ -6,8 +6,8 @@ import "encoding/binary"
 // second. A pps of 0 means full rate.
 func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
 
-// Writer builds the frames of a load for sending through a socket. They equal the frames that the BPF
-// program builds.
+// Writer builds the frames of a load for sending through a socket. They are identical to the frames that the
+// BPF program builds.
 type Writer struct {
 	whole []byte // first frame of the first flow
 	udp   int    // offset of the UDP header

@@ -17,9 +17,10 @@ type AliveError struct{ Run string }
 
 func (e *AliveError) Error() string { return "run " + e.Run + ": another program records it" }
 
-// lockOf returns a lock of one byte, at an offset that depends on a run, or of all bytes for "". It lies in a
-// file beside the store, not in a directory of the user who records, so that everyone who can read the store
-// sees it. The kernel removes it with the process, however that ends.
+// lockOf returns the lock that marks a run as being recorded. It covers one byte, at an offset that depends
+// on the run, or all bytes if run is "". The lock is on a file beside the store rather than in a directory of
+// the recording user, so that everyone who can read the store sees it. The kernel removes the lock when the
+// process ends, even if it is killed.
 func lockOf(run string) unix.Flock_t {
 	l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if run != "" {
@@ -34,9 +35,9 @@ func (s *Store) openAlive(how int) (*os.File, error) {
 	return os.OpenFile(s.path+"-alive", how|unix.O_NOFOLLOW, 0o600)
 }
 
-// Record marks runs as being recorded by this process, until it closes what Record returns. It returns an
-// *AliveError if another program records one of them. A server has no such marks, because only runs that have
-// ended are sent to it.
+// Record marks runs as being recorded by this process. The marks last until the caller closes end. Record
+// returns an *AliveError if another program records one of the runs. A server has no such marks, because only
+// runs that have ended are sent to it.
 func (s *Store) Record(runs ...string) (end io.Closer, err error) {
 	if s.server {
 		return io.NopCloser(nil), nil
@@ -47,9 +48,9 @@ func (s *Store) Record(runs ...string) (end io.Closer, err error) {
 		return nil, fmt.Errorf("record in %s: %w", s.path, err)
 	}
 
-	// Who can read the store has to be able to see who records.
+	// Everyone who can read the store must be able to see which runs are being recorded.
 	if info, err := os.Stat(s.path); err == nil {
-		_ = f.Chmod(info.Mode().Perm()) // only its owner can
+		_ = f.Chmod(info.Mode().Perm()) // only the file's owner can
 	}
 
 	for _, run := range runs {
@@ -67,7 +68,8 @@ func (s *Store) Record(runs ...string) (end io.Closer, err error) {
 	return f, nil
 }
 
-// Alive reports whether a program records a run or, for "", any run. Who may not know is told that it does.
+// Alive reports whether a program records a run, or any run if run is "". If the user has no permission to
+// find out, it returns true.
 func (s *Store) Alive(run string) (bool, error) {
 	if s.server {
 		return false, nil

@@ -16,22 +16,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Bed is a testbed, as its service (chokepoint bed) last reported it. All times are by the clock of the
-// testbed.
+// Bed describes a testbed, as its service (chokepoint bed) last reported it. All times are by the clock of
+// the testbed.
 type Bed struct {
 	Name      string        `json:"name"`
 	Host      string        `json:"host"`
-	Version   string        `json:"version"` // of chokepoint
+	Version   string        `json:"version"` // version of chokepoint
 	Lab       string        `json:"lab"`
-	Plans     []string      `json:"plans,omitempty"` // which a request may start
+	Plans     []string      `json:"plans,omitempty"` // plans that a request may start
 	Schedules []BedSchedule `json:"schedules,omitempty"`
 	Triggers  []BedTrigger  `json:"triggers,omitempty"`
-	Job       *BedJob       `json:"job,omitempty"`     // nil: none runs
-	Waiting   []BedJob      `json:"waiting,omitempty"` // the next one first
-	Ended     []BedJob      `json:"ended,omitempty"`   // the newest first, at most MaxBedItems
-	Alarms    []BedAlarm    `json:"alarms,omitempty"`  // the newest first, at most MaxBedItems
+	Job       *BedJob       `json:"job,omitempty"`     // nil if none runs
+	Waiting   []BedJob      `json:"waiting,omitempty"` // next job first
+	Ended     []BedJob      `json:"ended,omitempty"`   // newest first, at most MaxBedItems
+	Alarms    []BedAlarm    `json:"alarms,omitempty"`  // newest first, at most MaxBedItems
 	Started   time.Time     `json:"started"`           // when the service started
-	Seen      time.Time     `json:"seen"`              // when it reported this
+	Seen      time.Time     `json:"seen"`              // when it sent this report
 	Failure   string        `json:"failure,omitempty"` // why the report cannot be read
 }
 
@@ -44,43 +44,45 @@ const (
 // errBedBody is the reason why a row is not read.
 var errBedBody = errors.New("it is too long")
 
-// MaxBedItems is the maximum number of ended jobs, and of alarms, that a testbed reports.
+// MaxBedItems is the maximum number of ended jobs, and also of alarms, that a testbed reports.
 const MaxBedItems = 20
 
-// BedSchedule is one schedule of a testbed.
+// BedSchedule describes a schedule of a testbed.
 type BedSchedule struct {
 	Name  string    `json:"name"`
 	Cron  string    `json:"cron"`
 	Plans []string  `json:"plans"`
 	Next  time.Time `json:"next"`
-	// By is when a job of this schedule has to have ended. After that, the testbed is silent.
+	// By is the time by which a job of this schedule has to have ended. After that time, the testbed counts
+	// as silent.
 	By time.Time `json:"by"`
 }
 
-// BedTrigger is one trigger of a testbed.
+// BedTrigger describes a trigger of a testbed.
 type BedTrigger struct {
 	Name    string    `json:"name"`
-	Kind    string    `json:"kind"`              // directory, url, git or command
-	Plans   []string  `json:"plans"`             //
-	Seen    string    `json:"seen,omitempty"`    // the newest version that the trigger found
-	Checked time.Time `json:"checked,omitzero"`  // zero: not yet
+	Kind    string    `json:"kind"` // directory, url, git or command
+	Plans   []string  `json:"plans"`
+	Seen    string    `json:"seen,omitempty"`    // newest version that the trigger found
+	Checked time.Time `json:"checked,omitzero"`  // time of the last check; zero before the first
 	Failure string    `json:"failure,omitempty"` // why the last check failed
 }
 
-// BedJob is a job of a testbed: the runs of the plans of one schedule, trigger or request.
+// BedJob describes a job of a testbed. It consists of the runs of the plans of one schedule, trigger or
+// request.
 type BedJob struct {
 	ID       string    `json:"id"`
-	Why      string    `json:"why"` // such as "schedule nightly"
+	Why      string    `json:"why"` // origin, such as "schedule nightly"
 	Plans    []string  `json:"plans"`
-	Firmware string    `json:"firmware,omitempty"` // version to measure; empty: the one that is installed
+	Firmware string    `json:"firmware,omitempty"` // version to measure; "" means the installed one
 	Status   string    `json:"status"`
-	Reason   string    `json:"reason,omitempty"` // why it failed or was cancelled
-	Step     string    `json:"step,omitempty"`   // while it runs, such as "measure"
-	Run      string    `json:"run,omitempty"`    // the run that is being recorded, or the last one
+	Reason   string    `json:"reason,omitempty"` // why the job failed or was cancelled
+	Step     string    `json:"step,omitempty"`   // current step of a running job, such as "measure"
+	Run      string    `json:"run,omitempty"`    // run that is being recorded, or the last run
 	Runs     []string  `json:"runs,omitempty"`   // all runs, in order
-	Trials   int       `json:"trials,omitempty"` // of Run that have ended
-	Total    int       `json:"total,omitempty"`  // of Run; 0: unknown
-	Ready    time.Time `json:"ready,omitzero"`   // when Run will probably end; zero: unknown
+	Trials   int       `json:"trials,omitempty"` // number of ended trials of Run
+	Total    int       `json:"total,omitempty"`  // number of all trials of Run; 0 means unknown
+	Ready    time.Time `json:"ready,omitzero"`   // when Run will probably end; zero means unknown
 	Started  time.Time `json:"started,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 }
@@ -94,7 +96,7 @@ const (
 	BedCancelled = "cancelled"
 )
 
-// BedAlarm is an alarm of a testbed.
+// BedAlarm describes an alarm of a testbed.
 type BedAlarm struct {
 	At       time.Time `json:"at"`
 	Job      string    `json:"job"`
@@ -104,10 +106,11 @@ type BedAlarm struct {
 	Unsent   string    `json:"unsent,omitempty"` // why it has not been delivered yet
 }
 
-// quiet is the time without a report after which a testbed without schedules is silent.
+// quiet is how long a testbed without schedules may be without a report before it counts as silent.
 const quiet = time.Hour
 
-// Silent returns why a testbed that should have reported or finished a job did not, or "".
+// Silent returns why a testbed counts as silent, or "" if it does not. A testbed is silent if it should have
+// reported or finished a job but did not.
 func (b Bed) Silent(now time.Time) string {
 	if b.Failure != "" {
 		return "its last report cannot be read: " + b.Failure
@@ -136,24 +139,24 @@ func CheckBedName(name string) error {
 		"up to 64 small letters, digits and hyphens, such as lab-2")
 }
 
-// BedTakenError is returned if the service on another host has reported a testbed of the same name.
+// BedTakenError is returned if a service on another host has reported a testbed with the same name.
 type BedTakenError struct{ Name, Path string }
 
 func (e *BedTakenError) Error() string {
 	return fmt.Sprintf("report testbed %s to %s: the service on another host has this name", e.Name, e.Path)
 }
 
-// Hint explains how to mend it.
+// Hint explains how to resolve the conflict.
 func (e *BedTakenError) Hint() string {
 	return "give each testbed a name of its own; if that host is gone, wait ten minutes"
 }
 
-// takenFor is how long a name belongs to the host that reported last.
+// takenFor is how long after a report the name belongs to the host that sent it.
 const takenFor = 10 * time.Minute
 
-// SetBed stores what a testbed reports, in place of its last report. It returns a *BedTakenError if another
-// host has reported a testbed of this name within the last ten minutes. The clocks of both hosts count: a
-// report from more than ten minutes ahead does not keep the name.
+// SetBed stores a testbed's report in place of its last one. It returns a *BedTakenError if another host has
+// reported a testbed of this name within the last ten minutes. The clocks of both hosts matter: a report
+// dated more than ten minutes in the future does not hold the name.
 func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	if err := CheckBedName(b.Name); err != nil {
 		return err
@@ -199,7 +202,8 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 	return s.storing("testbed "+b.Name, err)
 }
 
-// Beds lists the testbeds by name. If a report cannot be read, only Name, Host, Seen and Failure are set.
+// Beds lists the testbeds, sorted by name. If a report cannot be read, only Name, Host, Seen and Failure are
+// set.
 func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 	any, err := s.hasTable(ctx, s.db, "beds")
 	if err != nil || !any {
@@ -231,7 +235,7 @@ func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 	return slices.DeleteFunc(beds, func(b Bed) bool { return !ValidID(b.Name) }), nil
 }
 
-// readBody decodes the JSON of a row. A row that is too long has none.
+// readBody decodes the JSON of a row. For a row that is too long, body is nil.
 func readBody(body []byte, v any) error {
 	if body == nil {
 		return errBedBody
@@ -275,8 +279,8 @@ func (s *Store) Bed(ctx context.Context, name string) (Bed, error) {
 	return Bed{}, unknown
 }
 
-// RemoveBed deletes a testbed and its requests from the list. Its runs stay. A service that still runs
-// reports again.
+// RemoveBed deletes a testbed and its requests from the list. It keeps the testbed's runs. If the service
+// still runs, its next report adds the testbed again.
 func (s *Store) RemoveBed(ctx context.Context, name string) error {
 	if _, err := s.Bed(ctx, name); err != nil {
 		return err
@@ -294,14 +298,14 @@ type BedRequest struct {
 	ID    string    `json:"id"` // set by AskBed
 	Bed   string    `json:"bed"`
 	Kind  string    `json:"kind"`           // AskStart or AskCancel
-	Plan  string    `json:"plan,omitempty"` // to start
-	Job   string    `json:"job,omitempty"`  // to cancel, or a waiting request; in the answer, the one started
-	At    time.Time `json:"at,omitzero"`    // when to start the plan; until then it waits; zero: now
-	By    string    `json:"by"`             // who asks, up to 100 bytes
+	Plan  string    `json:"plan,omitempty"` // plan to start
+	Job   string    `json:"job,omitempty"`  // job or request to cancel; in the answer, the started job
+	At    time.Time `json:"at,omitzero"`    // when to start the plan; zero means now
+	By    string    `json:"by"`             // user who asks, at most 100 bytes
 	Asked time.Time `json:"asked"`
 	// Answered is zero until the testbed has answered.
 	Answered time.Time `json:"answered,omitzero"`
-	Refused  string    `json:"refused,omitempty"` // why the testbed refused; "": it accepted
+	Refused  string    `json:"refused,omitempty"` // why the testbed refused; "" if it accepted
 }
 
 // Kinds of requests.
@@ -312,14 +316,14 @@ const (
 
 // Bounds of requests.
 const (
-	maxOpenRequests  = 20 // of one testbed
+	maxOpenRequests  = 20 // unanswered requests of one testbed
 	maxRequestsShown = 50
 	maxBy            = 100 // bytes
 )
 
-// AskBed stores a request, which the testbed answers when it next looks, and returns it with its id. AskBed
-// returns an *UnknownBedError, or another error for a plan or job that the testbed does not have, and for
-// too many unanswered requests.
+// AskBed stores a request and returns it with its id. The testbed answers the request when it next looks.
+// AskBed returns an *UnknownBedError if the testbed is unknown. It returns another error if the testbed does
+// not have the plan or job, or if too many requests are unanswered.
 func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 	bed, err := s.Bed(ctx, r.Bed)
 	if err != nil {
@@ -338,7 +342,7 @@ func (s *Store) AskBed(ctx context.Context, r BedRequest) (BedRequest, error) {
 
 	bound := maxOpenRequests
 	if waiting {
-		bound *= 2 // one more for each request that waits
+		bound *= 2 // also allow one cancellation for each waiting request
 	}
 
 	r.ID = NewID(r.Asked, uint16(rand.Uint32()))
@@ -373,7 +377,7 @@ func (e *BedRefusedError) Error() string { return fmt.Sprintf("ask testbed %s: %
 // Hint explains what to ask instead.
 func (e *BedRefusedError) Hint() string { return e.hint }
 
-// maxAhead is how long ahead a plan can be scheduled.
+// maxAhead is how far ahead a plan can be scheduled.
 const maxAhead = 366 * 24 * time.Hour
 
 // scheduled reports whether r cancels a request that waits for its time.
@@ -424,9 +428,9 @@ func (r BedRequest) check(b Bed, waiting bool) error {
 	return nil
 }
 
-// BedRequests lists the requests to a testbed, the newest first: those without an answer, and as many of
-// the others as make fifty. A request that cannot be read has an unknown kind, so the testbed refuses it. A
-// request that is to be cancelled before its time counts as answered.
+// BedRequests lists the requests to a testbed, newest first. If there are more than fifty, it omits the
+// oldest answered ones. A request that cannot be read has an unknown kind, so the testbed refuses it. A
+// waiting request counts as answered if another request cancels it before its time.
 func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, error) {
 	any, err := s.hasTable(ctx, s.db, "bed_requests")
 	if err != nil || !any {
@@ -476,21 +480,21 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 	return list, nil
 }
 
-// beforeItsTime is the answer to a request that was to be carried out later and was cancelled before.
+// beforeItsTime is the answer to a request that was scheduled for later but cancelled before its time.
 const beforeItsTime = "cancelled before its time"
 
 // waits reports whether a request waits for its time.
 func (r BedRequest) waits() bool { return r.Kind == AskStart && !r.At.IsZero() && r.Answered.IsZero() }
 
-// shownBy returns the name of a user in one line of bounded length.
+// shownBy formats the name of a user as one line of limited length.
 func shownBy(by string) string {
 	by = strings.Join(strings.Fields(check.Plain(by)), " ")
 	return strings.ToValidUTF8(by[:min(len(by), maxBy)], "")
 }
 
-// AnswerBedRequest stores the answer of a testbed: the job that was started or cancelled, or why it refused.
-// If this job is a request of the same testbed that waits for its time, that request is answered, too. A
-// second answer changes nothing.
+// AnswerBedRequest stores a testbed's answer: the job that was started or cancelled, or why the testbed
+// refused. If this job is a waiting request to the same testbed, that request is answered too. A second
+// answer to a request changes nothing.
 func (s *Store) AnswerBedRequest(ctx context.Context, id, job, refused string, when time.Time) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE bed_requests SET answered_ns = $1, refused = $2, job = $3

@@ -19,7 +19,7 @@ type Claim struct {
 // claimTime is the timeout of Hold.
 const claimTime = 20 * time.Second
 
-// Hold takes the name, or checks that this claim still holds it. After the connection was lost, it takes the
+// Hold takes the name, or checks that this claim still holds it. If the connection was lost, Hold takes the
 // name again. It returns false if another connection holds the name.
 func (c *Claim) Hold(ctx context.Context) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, claimTime)
@@ -36,7 +36,7 @@ func (c *Claim) Hold(ctx context.Context) (held bool, err error) {
 		c.conn, err = c.db.Conn(ctx)
 	}
 
-	// Without keepalives, the server would hold the name for hours for a machine that lost power.
+	// Without keepalives, the server would hold the name for hours after the holder's machine lost power.
 	for _, set := range []string{"SET tcp_keepalives_idle = 30", "SET tcp_keepalives_interval = 10",
 		"SET tcp_keepalives_count = 3"} {
 		if err == nil {
@@ -60,7 +60,7 @@ func (c *Claim) Hold(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// Close gives the name back.
+// Close releases the name.
 func (c *Claim) Close() (err error) {
 	if c.conn != nil {
 		if err = c.conn.Close(); errors.Is(err, sql.ErrConnDone) {

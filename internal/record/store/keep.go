@@ -15,8 +15,8 @@ import (
 )
 
 // Keeper stores the trials of a run as they end. If another program has locked the store, trials wait in
-// memory until they can be stored. Stored trials also stay in memory, up to keptBytes, so that there is a
-// result even if the store is lost during the run.
+// memory until they can be stored. Stored trials also stay in memory, up to keptBytes. There is thus a result
+// even if the store is lost during the run.
 type Keeper struct {
 	Store *Store
 	Run   string
@@ -32,7 +32,7 @@ type Keeper struct {
 // memory would grow for the whole run.
 const keptBytes = 1 << 20
 
-// AppendTrial stores a trial, after those that wait. A locked store is not an error.
+// AppendTrial stores a trial after the waiting trials. A locked store is not an error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	p, err := k.Store.pack(t)
 	if err != nil {
@@ -57,8 +57,8 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-// roomToRun is the hint for a full disk. The user has to free some space first, because deleting runs needs
-// some.
+// roomToRun is the hint for a full disk. The user has to free some space first, because even deleting runs
+// needs space.
 const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
 	"runs; then resume the run"
 

@@ -20,7 +20,7 @@ import (
 const (
 	labelName     = "name"
 	labelHeadline = "headline"
-	labelCounts   = "counts" // of trials, in a store that contains only ended runs
+	labelCounts   = "counts" // numbers of trials, in a store of only ended runs
 	labelUnsent   = "unsent" // place of the store to which the run has not been sent yet
 )
 
@@ -37,7 +37,7 @@ var (
 // NotFoundError is returned for a name that no run has.
 type NotFoundError struct {
 	Name string
-	Near []string // similar names and ids
+	Near []string // similar names and ids of runs
 	Runs int      // number of runs in the store
 }
 
@@ -55,10 +55,10 @@ func (e *NotFoundError) Hint() string {
 	return list + "; RUN is an id, a name, a unique prefix of one, latest or latest~N"
 }
 
-// AmbiguousError is returned for a prefix that several runs share.
+// AmbiguousError is returned for a prefix that matches several runs.
 type AmbiguousError struct {
 	Prefix     string
-	Candidates []string // names and ids, that of the newest run first
+	Candidates []string // names and ids, newest run first
 }
 
 func (e *AmbiguousError) Error() string {
@@ -192,10 +192,10 @@ func label(ctx context.Context, q asker, runID, kind string) (text string, err e
 	return text, err
 }
 
-// called is the id and name of a run.
+// called holds the id and the name of a run.
 type called struct{ id, name string }
 
-// called returns id and name of the runs with valid ids, newest first.
+// called returns the ids and names of the runs with valid ids, newest first.
 func (s *Store) called(ctx context.Context) ([]called, error) {
 	runs, err := query(ctx, s.db, func(r *sql.Rows) (c called, err error) {
 		return c, r.Scan(&c.id, &c.name)
@@ -217,9 +217,9 @@ func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	return s.run(ctx, id)
 }
 
-// Resolve returns the id of a run. name is its id, its name, a unique prefix of either, latest for the
-// newest run, or latest~N for the N-th run before that. The error is a *NotFoundError or an
-// *AmbiguousError.
+// Resolve returns the id of a run. The argument name is the run's id, its name, or a unique prefix of either.
+// It can also be latest for the newest run, or latest~N for the N-th run before the newest. The error is a
+// *NotFoundError or an *AmbiguousError.
 func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
 	runs, err := s.called(ctx)
 	if err != nil {
@@ -267,8 +267,8 @@ const maxNear = 3
 // minPart is the minimum length of a text that is searched for within names.
 const minPart = 3
 
-// nearest returns names and ids similar to text: the most similar first, then those that contain it, newest
-// run first.
+// nearest returns names and ids similar to text. The most similar come first, followed by those that contain
+// text, newest run first.
 func nearest(text string, runs []called) (near []string) {
 	text = strings.ToLower(text)
 	all := map[string]string{latest: latest} // lower case → original

@@ -17,19 +17,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// urlBegins matches the scheme of a URL. The path of a store cannot start like this.
+// urlBegins matches the scheme of a URL. The path of a store cannot begin like this.
 var urlBegins = check.Pattern(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
-// libpqForm matches what else libpq takes, which is refused. No absolute path begins so.
+// libpqForm matches the other connection strings that libpq accepts, which are refused here. No absolute path
+// begins like this.
 var libpqForm = check.Pattern(
 	`^(postgres(ql)?:|([^/]*\s)?(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=)`)
 
-// OnServer reports whether a place is a URL, right or wrong, not the path of a file.
+// OnServer reports whether a place is a URL, valid or not, rather than the path of a file.
 func OnServer(place string) bool {
 	return urlBegins().MatchString(place) || libpqForm().MatchString(place)
 }
 
-// Shown returns the place of a store for printing and storing: a URL without password and options.
+// Shown returns the place of a store in the form in which it is printed and stored. A URL is without password
+// and options.
 func Shown(place string) string {
 	if !OnServer(place) {
 		return place
@@ -55,7 +57,7 @@ func Shown(place string) string {
 // connectTime is the timeout for connecting to a server, unless the URL has connect_timeout.
 const connectTime = 10 * time.Second
 
-// CheckURL returns an error if a place is a URL, but not that of a database.
+// CheckURL returns an error if a place is a URL that does not belong to a database.
 func CheckURL(place string) error {
 	if !OnServer(place) {
 		return nil
@@ -75,11 +77,11 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	switch {
 	case !urlBegins().MatchString(place):
 		return nil, refuse("this is no URL")
-	case err != nil: // its text has the whole URL
+	case err != nil: // the error's text contains the whole URL
 		return nil, refuse("the URL cannot be read")
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
-	case u.User == nil && strings.Contains(place, "@"), u.Fragment != "": // it may be a part of the password
+	case u.User == nil && strings.Contains(place, "@"), u.Fragment != "": // this may be part of the password
 		return nil, check.WithHint(errors.New("open store "+u.Scheme+"://…: the URL cannot be read"),
 			"write / ? # and @ in a password as %2F %3F %23 and %40, or better keep it in ~/.pgpass")
 	}
@@ -122,11 +124,11 @@ func connect(place, mode string) (*sql.DB, error) {
 	return stdlib.OpenDB(*config), nil
 }
 
-// urlForm is the hint for a wrong URL.
+// urlForm is the hint for an invalid URL.
 const urlForm = "a store on a server is like postgres://USER@HOST/DATABASE?sslmode=verify-full, a password " +
 	"belongs into ~/.pgpass"
 
-// serverError is an error of a server in one line.
+// serverError is an error of a server on one line.
 type serverError struct {
 	text string
 	err  error
@@ -135,8 +137,8 @@ type serverError struct {
 func (e *serverError) Error() string { return e.text }
 func (e *serverError) Unwrap() error { return e.err }
 
-// advise shortens the error of a connection to its last attempt, and adds a hint to one that a server's owner
-// can mend.
+// advise shortens the error of a connection to its last attempt. It adds a hint to an error that a server's
+// owner can fix.
 func advise(err error) error {
 	hint := ""
 	failed, connecting := errors.AsType[*pgconn.ConnectError](err)
@@ -160,8 +162,8 @@ func advise(err error) error {
 	return check.WithHint(err, hint)
 }
 
-// lock makes writers of the same thing wait for each other until their transactions end. A file has one
-// writer at a time.
+// lock makes writers of the same item wait for each other until their transactions end. A file needs no lock,
+// because it has only one writer at a time.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx, what string) error {
 	if !s.server {
 		return nil
@@ -184,8 +186,8 @@ func serverSteps() []string {
 	}
 }
 
-// serverBeds lets only the user that first reported a testbed change its row and answer its requests, and
-// bounds the rows.
+// serverBeds limits the size of rows about testbeds. Only the user who first reported a testbed can change
+// its row and answer its requests.
 const serverBeds = `
 ALTER TABLE beds ADD COLUMN owner TEXT COLLATE "C";
 ALTER TABLE beds ADD CHECK (octet_length(host) <= 255 AND octet_length(body) <= 1048576);
@@ -212,9 +214,10 @@ CREATE TRIGGER own BEFORE INSERT OR UPDATE ON beds FOR EACH ROW EXECUTE FUNCTION
 CREATE TRIGGER own BEFORE UPDATE ON bed_requests FOR EACH ROW EXECUTE FUNCTION own_request();
 `
 
-// serverOwners lets only the user who sent a run, and who may delete runs, add to it, and only such users to
-// runs from before. It bounds what lists read and the testbeds of a user, and lets the functions of triggers
-// find no names but those of PostgreSQL.
+// serverOwners restricts who can add to a run: the user who sent it, and users who may delete runs. Only the
+// latter can add to runs that were sent before this change of the schema. serverOwners also limits the size
+// of what lists read, and the number of a user's testbeds. The functions of triggers find only the names that
+// PostgreSQL itself defines.
 const serverOwners = `
 ALTER TABLE runs ADD COLUMN owner TEXT COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE runs ADD CHECK (octet_length(plan) + octet_length(lab) + octet_length(line) <= 1048576) NOT VALID;
@@ -265,8 +268,8 @@ ALTER FUNCTION own_run() SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION few_beds() SET search_path = pg_catalog, pg_temp;
 `
 
-// serverTriggers reject the same changes as schemaTriggers, and TRUNCATE. The table schema_version lists
-// the versions that were applied to the database.
+// serverTriggers has triggers that reject the same changes as schemaTriggers, and TRUNCATE. It also creates
+// the table schema_version, which lists the versions that were applied to the database.
 const serverTriggers = `
 CREATE TABLE schema_version (version BIGINT PRIMARY KEY);
 CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS
@@ -305,7 +308,7 @@ func serverVersion(ctx context.Context, q asker) (has int, err error) {
 	return has, err
 }
 
-// prepareServer checks the schema on a server against that of this program. For writing, it creates or
+// prepareServer compares the schema on a server with that of this program. For writing, it creates or
 // upgrades the schema in one transaction. Several programs may do so at the same time.
 func (s *Store) prepareServer(ctx context.Context, mode string) error {
 	steps := serverSteps()

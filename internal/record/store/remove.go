@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Remove deletes a run with all its data. New runs reuse its space in the file; Compact returns the space
-// to the file system. Its id is never reused.
+// Remove deletes a run with all its data. New runs reuse its space in the file; Compact returns the space to
+// the file system. The id of the run is never reused.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		err := s.lock(ctx, tx, "run "+runID) // it may just be sent
+		err := s.lock(ctx, tx, "run "+runID) // the run may be being sent right now
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
 				time.Now().UnixNano())
@@ -43,8 +43,8 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 }
 
 // Compact returns the space of deleted runs to the file system. It needs free space of twice the store's
-// content: for a copy in SQLite's temporary directory, and for the log beside the store. On a server, it
-// rewrites the tables and locks each meanwhile.
+// content: once for a copy in SQLite's temporary directory, and once for the log beside the store. On a
+// server, it rewrites the tables and locks each table while it does so.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	if s.server {
 		if before, after, err = s.compactServer(ctx); err != nil {

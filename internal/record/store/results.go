@@ -18,7 +18,8 @@ func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results)
 	return s.setResults(ctx, runID, r, nil)
 }
 
-// KeepResults is like SetResults unless the run has grown since it had the size from which they were derived.
+// KeepResults is like SetResults, but does nothing if the run has grown since the results were derived. The
+// run had the size from at that time.
 func (s *Store) KeepResults(ctx context.Context, runID string, r *record.Results, from Size) error {
 	return s.setResults(ctx, runID, r, &from)
 }
@@ -91,7 +92,7 @@ func (s *Store) putResults(ctx context.Context, tx *sql.Tx, runID string, rows [
 	return err
 }
 
-// ResultHead is what a history needs of a run and its device.
+// ResultHead holds what a history needs to know about a run and its device.
 type ResultHead struct {
 	ID      string
 	Name    string
@@ -184,7 +185,8 @@ func (s *Store) hasResults(ctx context.Context, q asker) (bool, error) {
 	return s.hasTable(ctx, q, "cell_results")
 }
 
-// hasTable reports whether a table exists that a file gets with its first row. On a server it always exists.
+// hasTable reports whether a table exists. A file gets some tables only with their first row. On a server,
+// every table exists.
 func (s *Store) hasTable(ctx context.Context, q asker, name string) (has bool, err error) {
 	if s.server {
 		return true, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Head is a run in a list.
+// Head describes a run in a list.
 type Head struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name,omitempty"`
@@ -38,8 +38,8 @@ type Line struct {
 	Varied []record.FactorLevels `json:"varied,omitempty"` // factors with several levels
 }
 
-// Note is an addition to a run after its head was stored. Reading a run adds its notes to the head in the
-// order in which they were written.
+// Note is an addition to a run after its head was stored. When a run is read, its notes are added to the head
+// in the order in which they were written.
 type Note struct {
 	Caveats      []record.Caveat      `json:"caveats,omitempty"`
 	Skipped      []record.Skipped     `json:"skipped,omitempty"`
@@ -48,7 +48,7 @@ type Note struct {
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
 	Experiments  []string             `json:"experiments,omitempty"`
-	// Inventories were read after the last trial. Keys are nodes.
+	// Inventories holds what was read after the last trial, by node.
 	Inventories map[string]*record.Inventory `json:"inventories,omitempty"`
 	// ForgetSamples and ForgetFacts name nodes for which imports in earlier notes no longer apply.
 	ForgetSamples string `json:"forget_samples,omitempty"`
@@ -88,8 +88,8 @@ type DuplicateError struct{ What string }
 
 func (e *DuplicateError) Error() string { return "store " + e.What + ": it is already stored" }
 
-// NewID returns the id of a run: the UTC time, for sorting, and four random hex digits for runs that start
-// in the same second.
+// NewID returns the id of a run. The id consists of the UTC time, for sorting, and four random hex digits,
+// for runs that start in the same second.
 func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
@@ -190,8 +190,8 @@ func (s *Store) AddNote(ctx context.Context, runID string, note Note) error {
 	return s.storing("note on run "+runID, err)
 }
 
-// EndRun stores how the run ended. The last call applies: a resumed run may have record.RunRunning, then
-// another status.
+// EndRun stores how the run ended. The last call applies: a resumed run may have the status record.RunRunning
+// first and another one later.
 func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when time.Time) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx,
@@ -205,7 +205,7 @@ func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when t
 	return s.storing("end of run "+runID, err)
 }
 
-// storable returns a text without the bytes that no text on a server may have.
+// storable replaces the bytes that a text on a server must not contain.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
@@ -244,7 +244,7 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	return heads, nil
 }
 
-// lastLabel returns SQL that selects the number of the last label of a kind, for run r.
+// lastLabel returns SQL that selects the number of the last label of a kind for run r.
 func lastLabel(kind string) string {
 	return `(SELECT max(seq) FROM run_labels WHERE run = r.id AND kind = ` + kind + `)`
 }
@@ -310,8 +310,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		return record.Run{}, fmt.Errorf("read name of run %s in %s: %w", id, s.path, err)
 	}
 
-	// The last end applies. A run without one is in progress or was killed; the caller finds out by
-	// checking whether its process is alive.
+	// The last end applies. A run without an end is in progress or was killed. The caller finds out by
+	// checking whether the run's process is alive.
 	var ended int64
 	run.Status = record.RunRunning
 	run.Reason = ""
@@ -330,8 +330,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	return run, nil
 }
 
-// query calls scan for each row and collects the results. With an error, it also returns the results before
-// it.
+// query calls scan for each row and collects the results. If an error occurs, query also returns the results
+// before it.
 func query[T any](ctx context.Context, q asker, scan func(*sql.Rows) (T, error), text string,
 	args ...any) (list []T, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)

@@ -9,8 +9,8 @@ import (
 // schemaVersion is the user_version of the file. Versions 1 to 3 were never released.
 const schemaVersion = 4
 
-// schema has tables for the head of a run, later additions (notes), how it ended, what lists show (line and
-// labels), and its trials.
+// schema has tables for the head of a run, for later additions (notes), for how it ended, for what lists show
+// (line and labels), and for its trials.
 const schema = `
 CREATE TABLE runs (
 	id         TEXT PRIMARY KEY,
@@ -64,7 +64,7 @@ CREATE TABLE removed (                    -- runs whose rows may be deleted
 ) WITHOUT ROWID;
 `
 
-// schemaTriggers reject all changes except the removal of a whole run.
+// schemaTriggers has triggers that reject all changes except the removal of a whole run.
 const schemaTriggers = `CREATE TRIGGER runs_fixed      BEFORE UPDATE ON runs      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_notes_fixed BEFORE UPDATE ON run_notes BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER run_ends_fixed  BEFORE UPDATE ON run_ends  BEGIN SELECT RAISE(ABORT, 'append-only'); END;
@@ -85,8 +85,8 @@ CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT r
 	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
-// schemaOfResults has the table of data derived from trials for a cell's history. It is created when the
-// first results are stored. Its rows may be replaced at any time.
+// schemaOfResults has the table for a cell's history, whose data are derived from trials. It is created when
+// the first results are stored. Its rows may be replaced at any time.
 const schemaOfResults = `
 CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
 	cell     TEXT NOT NULL,           -- id of the factors but firmware; empty: the run itself
@@ -98,8 +98,8 @@ CREATE TABLE IF NOT EXISTS cell_results ( -- derived from the trials
 CREATE INDEX IF NOT EXISTS cell_results_run ON cell_results(run, cell);
 `
 
-// schemaOfBeds has the tables of testbeds and of what users ask them. It is created when the first testbed
-// reports. Rows of beds are replaced at any time; a request is changed once, by its answer.
+// schemaOfBeds has the tables of testbeds and of users' requests to them. It is created when the first
+// testbed reports. Rows of beds are replaced at any time. A request is changed only once, by its answer.
 const schemaOfBeds = `
 CREATE TABLE IF NOT EXISTS beds (
 	name    TEXT PRIMARY KEY,
@@ -119,7 +119,7 @@ CREATE TABLE IF NOT EXISTS bed_requests (
 CREATE INDEX IF NOT EXISTS bed_requests_bed ON bed_requests(bed, asked_ns);
 `
 
-// VersionError is returned for a store whose schema has another version.
+// VersionError is returned for a store whose schema has a version that this program does not use.
 type VersionError struct {
 	Path  string
 	Has   int
@@ -140,7 +140,7 @@ func (e *VersionError) Error() string {
 		e.Knows)
 }
 
-// Hint returns what the user can do.
+// Hint explains what the user can do.
 func (e *VersionError) Hint() string {
 	switch {
 	case OnServer(e.Path) && e.Has < e.Knows:

@@ -10,23 +10,24 @@ import (
 )
 
 // Shared keeps a store open for many readers, such as the requests of a server. It opens the store again if
-// its file was replaced, or if a file that it can only read as it was at one moment has changed.
+// the file was replaced. If a store shows only the state of its file at one moment, Shared also opens it
+// again when the file has changed.
 type Shared struct {
 	place string
-	turn  chan struct{} // held while open is looked at or replaced
+	turn  chan struct{} // held while the field open is read or replaced
 	open  *reading      // nil before the first reader
 }
 
-// NewShared returns a Shared for the store at a path or PostgreSQL URL. It does not open it yet.
+// NewShared returns a Shared for the store at a path or PostgreSQL URL. It does not open the store yet.
 func NewShared(place string) *Shared { return &Shared{place: place, turn: make(chan struct{}, 1)} }
 
-// maxReaders is the maximum number of queries at the same time. Others wait.
+// maxReaders is the maximum number of concurrent queries. Further queries wait.
 const maxReaders = 4
 
-// reading is a store that several readers use. The last one closes it.
+// reading is a store that several readers use. The last reader closes it.
 type reading struct {
 	*Store
-	users atomic.Int64 // the Shared is one of them
+	users atomic.Int64 // number of users, including the Shared
 	files [2]fs.FileInfo
 }
 
@@ -39,7 +40,7 @@ func (s *Shared) Open(ctx context.Context) (*Store, error) {
 		return nil, ctx.Err()
 	}
 
-	files := s.files() // before they are read
+	files := s.files() // read these before the store's content
 	if s.open != nil && s.open.current(files) {
 		return s.open.use(), nil
 	}
@@ -78,7 +79,8 @@ func (s *Shared) Close() error {
 	return old.left()
 }
 
-// files returns the file of the store and its log, each nil if it does not exist or on a server.
+// files returns information about the store's file and its log. An entry is nil if the file does not exist.
+// On a server, both are nil.
 func (s *Shared) files() (files [2]fs.FileInfo) {
 	if OnServer(s.place) {
 		return files
@@ -91,7 +93,7 @@ func (s *Shared) files() (files [2]fs.FileInfo) {
 	return files
 }
 
-// current reports whether the open store has the content of these files.
+// current reports whether the open store still has the content of these files.
 func (r *reading) current(files [2]fs.FileInfo) bool {
 	if r.server {
 		return true

@@ -1,8 +1,8 @@
 // Package store keeps runs and their finished trials in an SQLite file, or in a PostgreSQL database that a
 // team shares. It returns data exactly as recorded and changes nothing: rows are only added, until a whole
-// run is removed. Triggers enforce this also for other programs. A run's headline and the medians of its
-// cells are derived data; they are stored because deriving them for a list of a thousand runs would take
-// too long.
+// run is removed. Triggers make sure that other programs do the same. A run's headline and the medians of its
+// cells are derived data. They are stored because deriving them for a list of a thousand runs would take too
+// long.
 package store
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// ErrNone is returned if there is no store because no run was ever recorded.
+// ErrNone is returned if there is no store, because no run was ever recorded.
 var ErrNone = errors.New("no run has been recorded yet")
 
 // Store is an open store. It is safe for concurrent use. Processes that write to the same file wait for
@@ -35,13 +35,13 @@ var ErrNone = errors.New("no run has been recorded yet")
 type Store struct {
 	path   string // file path, or URL as returned by Shown
 	server bool   // PostgreSQL
-	team   string // where new runs and notes have yet to be sent, or ""
+	team   string // store that new runs and notes have to be sent to, or ""
 	db     *sql.DB
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
-	frozen bool         // does not see what other programs write
+	frozen bool         // the store does not see what other programs write
 	copied string       // directory of the copy that is open, which Close removes; or ""
-	leave  func() error // called by Close instead, if other readers may use the same store
+	leave  func() error // called by Close instead of closing, if readers share the store
 }
 
 // Open opens the store at a path or PostgreSQL URL for writing. It creates a missing store, and the
@@ -82,15 +82,16 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, err
 }
 
-// OpenReadOnly opens an existing store for reading, even if its directory is read-only. It returns ErrNone
-// if the store does not exist or no run was ever written to it.
+// OpenReadOnly opens an existing store for reading, even if its directory is read-only. It returns ErrNone if
+// the store does not exist, or if no run was ever written to it.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	s, err := openToRead(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 
-	// Its one connection keeps the files of a copy open. Nothing remains of it if the process is killed.
+	// A copy's one connection keeps its files open, so they can be removed already. Nothing then remains of
+	// the copy if the process is killed.
 	if err := s.removeCopy(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -122,8 +123,8 @@ func openToRead(ctx context.Context, path string) (*Store, error) {
 		return s, err
 	}
 
-	// To read a file in WAL mode, SQLite must write to its directory. If it cannot, no other program can
-	// either: without a log, the file is complete; with one, a copy is read.
+	// To read a file in WAL mode, SQLite must write to its directory. If it cannot, no other program can do
+	// so either. Without a log, the file is then complete. With a log, a copy of the file is read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		s, err = open(ctx, path, modeFrozen)
@@ -279,8 +280,8 @@ const (
 	modeFrozen = "frozen" // read-only, and no other program writes
 )
 
-// dsn returns the data source name with pragmas. WAL with synchronous=FULL loses no committed trial even in
-// a power failure, and a kill never leaves an incomplete one.
+// dsn returns the data source name with pragmas. WAL with synchronous=FULL loses no committed trial even in a
+// power failure. If the program is killed, no incomplete trial remains.
 func dsn(path, mode string) string {
 	q := url.Values{}
 	if mode == modeFrozen {
@@ -332,8 +333,8 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// Verify reads everything: in a file SQLite's own check of its structure and references, then every run and
-// every trial with its series. It returns nil only for an intact store.
+// Verify reads everything. In a file, it first runs SQLite's own check of structure and references. Then it
+// reads every run, and every trial with its series. It returns nil only for an intact store.
 func (s *Store) Verify(ctx context.Context) error {
 	if !s.server {
 		if err := s.verifyFile(ctx); err != nil {

@@ -23,9 +23,11 @@ type Sent struct {
 	Run     string `json:"run"`
 	Hash    string `json:"sha256"` // hash of the run's content, see docs/reference/store.md
 	Changed bool   `json:"changed"`
-	// Name is set if another run in the other store has the run's name. The run has no name there.
+	// Name is set if another run in the other store already has the run's name. The run then has no name
+	// there.
 	Name string `json:"name_taken,omitempty"`
-	// Longer says that the other store has more of the run: it was continued and sent there elsewhere.
+	// Longer is set if the other store has more of the run, because the run was continued elsewhere and sent
+	// from there.
 	Longer bool `json:"longer_there,omitempty"`
 }
 
@@ -46,12 +48,13 @@ func (e *DeletedError) Error() string {
 	return "send run " + e.Run + " to " + e.Path + ": it was deleted there"
 }
 
-// Hint says that it stays so.
+// Hint explains that the run cannot be sent there again.
 func (e *DeletedError) Hint() string {
 	return "it stays here; a store never takes a run that was deleted from it"
 }
 
-// ContentError reports that the store to which a run is sent has a run of this id with other content.
+// ContentError is returned if the store to which a run is sent has a run with the same id but different
+// content.
 type ContentError struct{ Run, Path, Theirs, Ours string }
 
 func (e *ContentError) Error() string {
@@ -64,19 +67,19 @@ func (e *ContentError) Hint() string {
 	return "both stay as they are; the two were continued or annotated in different places"
 }
 
-// OfRun reports whether an error of Send concerns that run alone, so that others may be sent.
+// OfRun reports whether an error of Send concerns only that run, so that other runs can still be sent.
 func OfRun(err error) bool {
 	_, unended := errors.AsType[*UnendedError](err)
 	_, deleted := errors.AsType[*DeletedError](err)
 	_, other := errors.AsType[*ContentError](err)
 	refused, answered := errors.AsType[*pgconn.PgError](err)
-	return unended || deleted || other || errors.Is(err, sql.ErrNoRows) || // it was deleted here
-		answered && slices.Contains([]string{"22", "23", "54", "P0"}, refused.Code[:2]) // its data
+	return unended || deleted || other || errors.Is(err, sql.ErrNoRows) || // the run was deleted here
+		answered && slices.Contains([]string{"22", "23", "54", "P0"}, refused.Code[:2]) // data refused
 }
 
-// Send copies an ended run to another store, in one transaction: all of it arrives or nothing. If the other
-// store has the same content, nothing happens; if it has the beginning of it, the rest is added. The copy is
-// read back and has to have the same hash; otherwise the error is a *ContentError.
+// Send copies an ended run to another store in one transaction, so that all of the run arrives or nothing. If
+// the other store has the same content, Send changes nothing. If it has the beginning of the content, Send
+// adds the rest. The copy is read back and must have the same hash. Otherwise, the error is a *ContentError.
 func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	if s.server && !to.server {
 		return s.sendThrough(ctx, to, runID)
@@ -85,8 +88,8 @@ func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, e
 	return s.send(ctx, to, runID)
 }
 
-// sendThrough copies a run of a server to a file by a temporary file: others wait for the file as long as
-// something is written to it, which must not depend on the server.
+// sendThrough copies a run from a server to a file by way of a temporary file. Other programs wait while
+// something is written to the file. How long they wait must not depend on the server.
 func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {
@@ -99,7 +102,7 @@ func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent 
 	}
 	defer func() { err = errors.Join(err, between.Close()) }()
 	between.path = to.path
-	_, err = to.send(ctx, between, runID) // so that the server only sends the rest
+	_, err = to.send(ctx, between, runID) // so that the server sends only the rest
 	_, unended := errors.AsType[*UnendedError](err)
 	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
 		sent, err = s.send(ctx, between, runID)
@@ -117,7 +120,7 @@ func (s *Store) send(ctx context.Context, to *Store, runID string) (sent Sent, e
 	if err != nil {
 		return sent, fmt.Errorf("read run %s in %s: %w", runID, s.path, err)
 	}
-	defer func() { err = errors.Join(err, rollback(tx)) }() // it has only read
+	defer func() { err = errors.Join(err, rollback(tx)) }() // the transaction has only read
 	var ours *content
 	err = answered(ctx, silence, func(ctx context.Context) error {
 		ours, err = s.contentOf(ctx, tx, runID)
@@ -145,12 +148,14 @@ func (s *Store) send(ctx context.Context, to *Store, runID string) (sent Sent, e
 	return sent, err
 }
 
-// silence bounds each step of a copy, not the copy: a server may be slow, but has to answer.
+// silence limits the time for each step of a copy, but not for the whole copy. A server may be slow, but it
+// has to answer.
 const silence = 5 * time.Minute
 
 var errSilence = errors.New("the server does not answer")
 
-// answered calls f, whose context ends after a time; then the error is errSilence.
+// answered calls f with a context that ends after the given time. If f fails after that, the error is
+// errSilence.
 func answered(ctx context.Context, after time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, after, errSilence)
 	defer cancel()
@@ -161,7 +166,7 @@ func answered(ctx context.Context, after time.Duration, f func(context.Context) 
 	return err
 }
 
-// snapshot returns the options of a transaction that sees one state of the store.
+// snapshot returns the options of a transaction that sees the store in a single state.
 func (s *Store) snapshot() *sql.TxOptions {
 	if !s.server {
 		return nil // an SQLite transaction always does
@@ -178,7 +183,7 @@ type courier struct {
 
 // carry copies the missing rows and compares the hashes.
 func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
-	var theirs *content // nil for a run that is new there
+	var theirs *content // nil if the run is new there
 	err := answered(ctx, silence, func(ctx context.Context) (err error) {
 		theirs, err = c.theirs(ctx)
 		return err
@@ -231,7 +236,8 @@ func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
 	})
 }
 
-// theirs returns the content that the other store has, nil for a new run. Others wait until it is complete.
+// theirs returns the content of the run in the other store, or nil if the run is new there. Other programs
+// that send the run wait until the transaction ends.
 func (c courier) theirs(ctx context.Context) (*content, error) {
 	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
 		return nil, err
@@ -265,7 +271,7 @@ func (c courier) copyHead(ctx context.Context, ours *content) error {
 	return err
 }
 
-// copyEnds adds the notes and ends that come after those that the other store has.
+// copyEnds adds the notes and ends that follow those in the other store.
 func (c courier) copyEnds(ctx context.Context, ours, theirs *content) error {
 	for _, n := range ours.notes[min(len(theirs.notes), len(ours.notes)):] {
 		var body []byte
@@ -320,10 +326,11 @@ func (c courier) copyMissing(ctx context.Context, ours, theirs *content) error {
 	return c.copyTrials(ctx, some)
 }
 
-// bytesAtOnce bounds the trials of one statement, unless one is larger.
+// bytesAtOnce is the maximum size of the trials in one statement, unless a single trial is larger.
 const bytesAtOnce = 1 << 20
 
-// copyTrials copies trials by one statement on each side. A conflict is other content, which the hash shows.
+// copyTrials copies trials with one statement on each side. It skips a trial whose id exists. If that trial's
+// content differs, the hash shows it.
 func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
 	if len(trials) == 0 {
 		return nil
@@ -369,7 +376,7 @@ func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
 }
 
 // copyLabels copies the headline and, for a new run, the name. For a server, it also stores the numbers of
-// trials, which need not be counted again.
+// trials, so that they need not be counted again.
 func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 	headline, err := label(ctx, c.read, c.run, labelHeadline)
 	if err == nil {
@@ -448,7 +455,8 @@ type trialRow struct {
 	sums                           [2]string // of body and series
 }
 
-// begins reports whether other content has all that c has, in the same order, and more.
+// begins reports whether c is the beginning of other. If so, other has all that c has, with its notes and
+// ends in the same order.
 func (c *content) begins(other *content) bool {
 	if c.head != other.head || len(c.notes) > len(other.notes) || len(c.ends) > len(other.ends) {
 		return false
@@ -465,8 +473,8 @@ func (c *content) begins(other *content) bool {
 		slices.Equal(c.ends, other.ends[:len(c.ends)])
 }
 
-// contentOf returns the content of a run. The hash covers one line of JSON per row: the head, the notes and
-// the ends in their order, and the trials by id.
+// contentOf returns the content of a run. The hash covers one line of JSON per row: first the head, then the
+// notes and the ends in their order, then the trials sorted by id.
 func (s *Store) contentOf(ctx context.Context, q asker, run string) (*content, error) {
 	c := &content{}
 	h := sha256.New()
@@ -539,7 +547,7 @@ func (s *Store) digest(selected []byte) string {
 	return fmt.Sprintf("%x", sha256.Sum256(selected))
 }
 
-// Size is the number of rows of a run. It never decreases.
+// Size holds the numbers of rows of a run. They never decrease.
 type Size struct {
 	Trials, Notes, Ends int
 	Ended               bool
@@ -571,8 +579,9 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// SendTo makes every later CreateRun, AddNote and EndRun note that the run has yet to be sent to a store, by
-// its place as Shown returns it; "" for none.
+// SendTo sets the store to which runs have to be sent. Every later CreateRun, AddNote and EndRun notes that
+// its run has yet to be sent there. The argument place is the place of the store as Shown returns it, or ""
+// for none.
 func (s *Store) SendTo(place string) { s.team = place }
 
 func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error {
@@ -582,7 +591,7 @@ func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error 
 	return setLabel(ctx, tx, runID, labelUnsent, s.team)
 }
 
-// SetSent notes that a run no longer has to be sent, unless it has grown since it had that size.
+// SetSent notes that a run no longer has to be sent, unless the run has grown since it had the size sent.
 func (s *Store) SetSent(ctx context.Context, runID string, sent Size) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		var now Size

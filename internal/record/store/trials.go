@@ -16,7 +16,7 @@ import (
 
 // packed is a trial as stored.
 type packed struct {
-	record.Trial        // without the parts that Split removes and those that are only in body
+	record.Trial        // without what Split removes and what is only in body
 	body         []byte // the trial as JSON, zstd-compressed
 	series       []byte // zstd-compressed
 	stored       bool
@@ -68,7 +68,7 @@ func (s *Store) insert(ctx context.Context, p *packed) error {
 	return s.confirm(ctx, p)
 }
 
-// confirm reads back committed data like another program would: it opens the file by name, without this
+// confirm reads back committed data as another program would: it opens the file by name, without this
 // program's caches. A file that was removed or overwritten would accept writes silently.
 func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	defer func() {
@@ -119,7 +119,7 @@ func (s *Store) Trials(ctx context.Context, runID string) (trials []record.Trial
 }
 
 // Each is like Trials, but yields one trial at a time. It yields an error for each unreadable trial, or a
-// single one if none can be read.
+// single error if no trial can be read.
 func (s *Store) Each(ctx context.Context, runID string) iter.Seq2[record.Trial, error] {
 	k := Keeper{Store: s, Run: runID}
 	return k.Trials(ctx)
@@ -164,7 +164,7 @@ func (s *Store) index(ctx context.Context, runID string) ([]sizedEntry, error) {
 	return list, nil
 }
 
-// DamagedTrialError is returned for a stored trial whose data cannot be decoded, now or later.
+// DamagedTrialError is returned for a stored trial whose data can never be decoded.
 type DamagedTrialError struct {
 	Run, Trial, Path string
 	Err              error
@@ -202,16 +202,16 @@ func (s *Store) decoded(p *packed) (record.Trial, error) {
 	return t, nil
 }
 
-// reader reads the trials of a run one after the other. On a server it asks for several at a time, because
-// each query costs a round trip.
+// reader reads the trials of a run one after the other. On a server, it requests several trials at a time,
+// because each query costs a round trip.
 type reader struct {
 	store *Store
 	run   string
 	left  []sizedEntry
-	ahead map[string]*packed // trials that were read and not returned yet
+	ahead map[string]*packed // trials that were read but not yet returned
 }
 
-// next returns the first trial that is left, as Store.Trial does.
+// next returns the first of the remaining trials. It returns the same errors as Store.Trial.
 func (r *reader) next(ctx context.Context) (record.Trial, error) {
 	id := r.left[0].Trial
 	if r.store.server && r.ahead[id] == nil {
@@ -228,7 +228,8 @@ func (r *reader) next(ctx context.Context) (record.Trial, error) {
 	return r.store.decoded(p)
 }
 
-// read reads the next trials, up to rowsAtOnce and, unless one is larger, bytesAtOnce.
+// read reads the next trials, at most rowsAtOnce. Together, they have at most bytesAtOnce, unless the first
+// one is larger.
 func (r *reader) read(ctx context.Context) {
 	r.ahead = map[string]*packed{}
 	args := []any{r.run}
@@ -248,7 +249,7 @@ func (r *reader) read(ctx context.Context) {
 		p := &packed{Trial: record.Trial{Run: r.run}}
 		return p, row.Scan(&p.ID, &p.body, &p.series)
 	}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, args...)
-	if err != nil { // each is asked for alone
+	if err != nil { // next then reads each trial alone
 		return
 	}
 

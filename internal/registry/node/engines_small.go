@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Engines returns the load generators, the default first. The program for small routers contains only two,
-// to keep it small.
+// Engines returns the load generators, the default first. There are only two, to keep the program for small
+// routers small.
 func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}, iperf3.Engine{}} }
 
 // Probers returns the latency probes, the default first.

@@ -44,8 +44,8 @@ func Knobs() []knob.Knob { return knob.All() }
 // Probes returns the telemetry sources, in display order.
 func Probes() []probe.Probe { return probe.All(probe.Root{}) }
 
-// Parts returns the handlers of an agent. The handlers of tunnels and load generators run in separate
-// processes, those of knobs and probes in the agent.
+// Parts returns the handlers of an agent. Handlers of tunnels and load generators run in separate processes,
+// and handlers of knobs and probes run in the agent.
 func Parts() agent.Parts {
 	p := agent.Parts{
 		Knobs:    Knobs(),
