@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// oneCause replaces the diagnosis "random loss" of a cell by a policer or rule found on the same path in the
-// same direction. It may have been found in another cell, or by the diagnosis from both ends.
+// oneCause replaces the diagnosis "random loss" of a cell with a policer or rule that was found on the same
+// path in the same direction, either in another cell or by the diagnosis from both ends.
 func (d *Document) oneCause() {
 	type way struct{ path, direction string }
 	of := func(c *Cell) way { return way{d.Run.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// proofOf returns the result that an experiment has for its cause, or nil if the run is not an experiment.
+// proofOf returns what an experiment shows about its cause, or nil if the run is not an experiment.
 func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	e := run.Design.Experiment
 	if e == nil {
@@ -46,8 +46,8 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	return p
 }
 
-// answers returns the metric that shows the response to the steps of an experiment: goodput or, for a class
-// of delay, a round-trip time.
+// answers returns the metric that shows the response to the steps of an experiment: a round-trip time for a
+// class about delay, and goodput otherwise.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
 	if !rule.Delay {
@@ -65,7 +65,7 @@ func answers(cells []*group, class string) string {
 	return metrics.RTTLoaded
 }
 
-// ofTraffic lists the phases of a trial in which packets must pass the path.
+// ofTraffic lists the phases of a trial in which packets must get through the path.
 var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWindow}
 
 // TestsOf returns the experiments that test a class in the cell of a trial, whether or not the class was
@@ -117,9 +117,10 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 // of a packet differs from that at the limit, because GSO and GRO form packets of other sizes.
 const minUtilisation = .3
 
-// predict adds to each measured gain the lowest upper bound that was known before: the diagnosis's own bound,
-// the slack of other resources in experiments, the tester's rate, and the utilisation of the other parts of
-// the path, provided that removing the limit does not change the CPU time that a packet costs.
+// predict adds to each measured gain the lowest of the upper bounds that were known before it was measured.
+// Bounds are the gain that the diagnosis allows, the slack that experiments found in other resources, the
+// tester's rate, and the utilisation of the other parts of the path. The utilisation is a bound only if
+// removing the limit does not change the CPU time per packet.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return

@@ -64,8 +64,8 @@ func (d *Document) testedFacts() map[string]string {
 	return nil
 }
 
-// labelsWithoutFirmware returns labels of the cells that do not contain the factor firmware, by the keys of
-// the factors without it.
+// labelsWithoutFirmware returns the cells' labels without the factor firmware, keyed by the cells' other
+// factors.
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors

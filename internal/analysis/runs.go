@@ -35,7 +35,7 @@ type RunComparison struct {
 	SkippedB []record.Skipped `json:"-"` // cells that B skipped, with the reasons
 }
 
-// LossWords describes why the second run lacks a cell of OnlyA.
+// LossWords explains why the second run lacks a cell of OnlyA.
 func (c *RunComparison) LossWords(f record.Factors) string {
 	for _, s := range c.SkippedB {
 		if s.Factors.Key() == f.Key() {
@@ -45,8 +45,7 @@ func (c *RunComparison) LossWords(f record.Factors) string {
 	return "the second run has lost it"
 }
 
-// Change is a difference between two runs. Cause reports whether the change may explain a difference of the
-// results.
+// Change is a difference between two runs. Cause reports whether the change may explain different results.
 type Change struct {
 	Kind  string `json:"kind"` // "environment", "condition", "setting", "counter", "version", "plan", "lab"
 	Name  string `json:"name"`
@@ -66,7 +65,7 @@ type Regression struct {
 
 // CompareRuns matches the cells of two runs by their factors and compares the metrics that both have. The
 // ratio is the Hodges–Lehmann shift of the logarithms, with the interval that inverts the Mann–Whitney test.
-// All comparisons are one family, see RunsTest. With fewer than six trials on either side, there is no
+// All comparisons form one family (see RunsTest). With fewer than six trials on either side, there is no
 // verdict.
 func CompareRuns(a, b *Document) *RunComparison {
 	c := &RunComparison{
@@ -127,9 +126,9 @@ func (d *Document) byKey() map[string]*Cell {
 	return out
 }
 
-// lost returns a regression for each number of a cell that the first run has and the second run lacks. It is
-// suspect only if the cell is suspect in the second run, because a doubt about the first run's number does
-// not matter.
+// lost returns a regression for each number of a cell that the first run has and the second run lacks. The
+// regression is suspect only if the cell is suspect in the second run, because a doubt about the first run's
+// number does not matter.
 func lost(a, b *Cell) []Regression {
 	switch {
 	case a.Runs == 0:
@@ -316,8 +315,8 @@ func causeWords(c *RunComparison) string {
 // duration is the name of the change that describes the length of trials.
 const duration = "duration"
 
-// Causes describes the differences between two runs that may explain a difference of results. If the trials
-// of a run were not read, only differences known before the first trial are included.
+// Causes describes the differences between two runs that may explain different results. If the trials of a
+// run were not read, it includes only the differences known before the first trial.
 func Causes(a, b *Document) []string { return causesOf(changes(a, b)) }
 
 // changes returns all differences between the runs, except factors and results.

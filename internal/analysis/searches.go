@@ -142,9 +142,9 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 	return s, stands
 }
 
-// testersAt describes how much the tester contributed to trials at a load that lost too many frames: share is
-// the share of the missing frames that were never sent, and bursts is the number of trials in which the
-// sender's bursts exceeded a policer's bucket.
+// testersAt returns how far the tester caused the losses at a load that lost too many frames. share is the
+// share of the missing frames that were never sent. bursts is the number of trials in which the sender's
+// bursts exceeded a policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {
@@ -162,7 +162,7 @@ func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
-// ending determines whether the search has ended and, if not, the reason.
+// ending determines whether the search has ended and, if it has not, why.
 func (r *reading) ending(s *SearchView, c method.Config, trials []*record.Trial) {
 	_, more, err := search.NextOfSearch(r.run.Design.Method, s.Unit, c.Max, s.Interfaces, trials, r.idle)
 	switch {

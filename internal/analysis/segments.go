@@ -18,7 +18,8 @@ import (
 type Segment struct {
 	Hop  int    `json:"hop"`            // number of the router at the segment's end; 0 means the far end
 	Addr string `json:"addr,omitempty"` // address of that router
-	// Round-trip times from the near end to the segment's end, in ns: medians over the trials.
+	// IdleNs and LoadedNs are the round-trip times from the near end to the segment's end, as medians over
+	// the trials.
 	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
 	// AddedNs is the delay that the load adds to the round-trip time to this segment's end, minus the delay
@@ -27,7 +28,7 @@ type Segment struct {
 	AddedNs float64 `json:"added_ns"`
 }
 
-// minProbes is the minimum number of answers for computing the median of a hop.
+// minProbes is the minimum number of answers for the median of a hop.
 const minProbes = 5
 
 // segments returns the segments of a cell whose hops were probed both idle and loaded.

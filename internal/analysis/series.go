@@ -25,7 +25,7 @@ func quantiles(sorted []float64) []float64 {
 }
 
 // Sizes of charts. The series of a trial have at most chartPoints points. If a run has more than manyTrials
-// trials, they have fewer, so that the document of a day-long run stays small.
+// trials, its series have fewer points, so that the document of a day-long run stays small.
 const (
 	chartPoints   = 300
 	manyTrials    = 100

@@ -17,8 +17,8 @@ type Share struct {
 }
 
 // addShares sets the rate of each cell as a share of its baseline's rate, and of the rate with the default
-// MTU. The baseline is the cell with the plan's baseline levels. If there is none, it is the cell without a
-// tunnel, otherwise a cell that differs in one factor.
+// MTU. The baseline is the cell with the plan's baseline levels. If there is no such cell, the baseline is
+// the cell without a tunnel or, failing that, a cell that differs in one factor.
 func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
 	of := map[string][]comparison.Comparison{}
 	for _, k := range all {
@@ -121,8 +121,8 @@ func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	return mtu.Derive(factor.MTU.With(f, ""))
 }
 
-// shareOfMTU returns the rate of a cell as a share of the rate of the cell among others that has the default
-// MTU. The shares are computed by block. If there is no such cell, shareOfMTU returns nil.
+// shareOfMTU returns the rate of a cell as a share of the rate with the default MTU, computed by block. The
+// cell with the default MTU is one of the other cells. If there is no such cell, shareOfMTU returns nil.
 func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
 	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)

@@ -116,7 +116,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 
-	// of returns the value of the quantity in a window, or the reason why it is missing.
+	// The parameter of is a function that returns the value of the quantity in a window, or the reason why it
+	// is missing.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values := make([]float64, len(good))
 		why := ""
@@ -153,7 +154,7 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 // host's memory is read.
 const noSuchProbe = "probe memory did not run"
 
-// memoryUse holds the memory in use during a window, or the reason why that is unknown.
+// memoryUse holds the memory in use during a window, or the reason why it is unknown.
 type memoryUse struct {
 	bytes   float64
 	missing string

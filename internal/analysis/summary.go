@@ -46,7 +46,7 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// fastest describes the TCP cell with the highest goodput for each tunnel, and that for no tunnel.
+// fastest describes the TCP cell with the highest goodput, for each tunnel and without a tunnel.
 func fastest(d *Document) []string {
 	var out []string
 	for _, c := range d.fastestCells() {
@@ -104,7 +104,7 @@ func tunnelCost(d *Document) []string { return d.remains(factor.Tunnel, "Inside 
 func natCost(d *Document) []string { return d.remains(factor.NAT, "With ", "address translation") }
 
 // remains describes the goodput with a factor as a share of the goodput without it, for cells with the
-// default MTU. If there is more than one comparison, several replaces the name of the level.
+// default MTU. If there is more than one comparison, the text in several replaces the name of the level.
 func (d *Document) remains(of factor.Name, before, several string) []string {
 	f := d.Catalogue.Of(string(of))
 	if f.Without == nil {

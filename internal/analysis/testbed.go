@@ -93,13 +93,13 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the minimum factor by which the values of a series that varies must differ between two runs to
-// be listed. A smaller difference hardly explains a difference of the results.
+// otherwise is the smallest factor between the values of two runs for which a varying series is listed. A
+// smaller difference hardly explains different results.
 const otherwise = 1.5
 
-// sampledChanges compares the series in the cells that both runs have. Different settings may explain a
-// difference of the results. A counter is listed only if both its rate and its rate per bit of load differ.
-// It does not count as a cause, because its change is the effect of a setting or of something that was not
+// sampledChanges compares the series in the cells that both runs have. Different settings may explain
+// different results. A counter is listed only if both its rate and its rate per bit of load differ. A counter
+// never counts as a cause, because its change is the effect of a setting or of something that was not
 // recorded.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
@@ -190,9 +190,9 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 	return r
 }
 
-// sampledProbe reports whether a trial has another gauge of the same probe and node, so that the probe was
-// read in the window. Counters do not show that, because their rates need only samples before and after the
-// window. A short window may contain no sample.
+// sampledProbe reports whether the probe of a series was read in the window of a trial. The trial shows this
+// if it has another gauge of the same probe and node. Counters do not show it, because their rates need only
+// samples before and after the window. A short window may contain no sample.
 func sampledProbe(name SeriesName, t TrialSamples) bool {
 	for other, s := range t.Series {
 		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
@@ -208,8 +208,8 @@ func (p *rangePair) setting() bool {
 		!slices.Contains(wandering[:], p.name.Stem)
 }
 
-// differs reports whether the ranges of the two runs do not overlap. If only one run has the series, it
-// differs if both runs sampled the probe and the series is in all trials of that run.
+// differs reports whether the ranges of the two runs do not overlap. A series that only one run has differs
+// if both runs sampled the probe and all trials of that run have the series.
 func (p *rangePair) differs() bool {
 	switch {
 	case p.a.n > 0 && p.b.n > 0:
@@ -222,8 +222,8 @@ func (p *rangePair) differs() bool {
 	return p.a.absent && !p.b.absent
 }
 
-// apart reports whether the series differs between the runs by more than between similar trials. For a
-// counter, the difference must not be merely proportional to the rates of the loads.
+// apart reports whether the series differs between the runs by more than it differs between similar trials.
+// For a counter, the difference must not be merely proportional to the rates of the loads.
 func (p *rangePair) apart(x, y []TrialSamples) bool {
 	if p.a.n < 3 || p.b.n < 3 {
 		return false

@@ -89,8 +89,9 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells on which verdicts may be based. It returns only cells with a router, and calls of
-// for the kind of a cell. For each kind, it returns the valid cells or, if there are none, the suspect ones.
+// usable returns the cells on which verdicts may be based: cells that have the metric and a router, and that
+// want accepts. The parameter of is a function that returns the kind of a cell. For each kind, usable returns
+// the valid cells or, if there are none, the suspect ones.
 func (d *Document) usable(metric string, want func(record.Factors) bool,
 	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
@@ -214,8 +215,8 @@ func (u *UseCase) decide(c *Cell, metric string) bool {
 	return u.rest(c, metric, "lower", c.Metrics[metric].Low)
 }
 
-// rest sets the cell on which the verdict is based and, if the cell is suspect, the end of its interval that
-// is used.
+// rest sets the cell on which the verdict is based and, if the cell is suspect, which end of its interval is
+// used.
 func (u *UseCase) rest(c *Cell, metric, side string, bound float64) bool {
 	u.Cell = c.Factors
 	u.Grade = c.Grade

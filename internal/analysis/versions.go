@@ -27,7 +27,8 @@ type versionPair struct {
 	old, new *Document
 }
 
-// pairsOf returns the runs of the first version and of the version other from the blocks that measured both.
+// pairsOf returns the runs of the first version and of the version with index other, for each block that
+// measured both.
 func pairsOf(blocks []VersionBlock, other int) (out []versionPair) {
 	for _, b := range blocks {
 		if b.Runs[0] != nil && b.Runs[other] != nil {

@@ -90,8 +90,8 @@ func (a *App) NewRunOn(pl *plan.Plan, on record.Run) record.Run {
 	return run
 }
 
-// run executes a plan as a separate run, with its own journal, report and entry in the store. It returns the
-// document even if the run was cut short.
+// run executes a plan as a separate run, with its own journal, report and entry in the store. Even if the run
+// was cut short, run returns its document.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	x, err := a.execution(ctx, pl, a.head(pl),
 		RunOptions{Attach: a.on.Attached, Peer: a.other, Until: a.until})

@@ -22,7 +22,7 @@ func (d Dirs) Beds(ctx context.Context) ([]store.Bed, error) {
 	return beds, errors.Join(err, st.Close())
 }
 
-// BedRequests lists the requests to a testbed, the newest first.
+// BedRequests lists the requests to a testbed, newest first.
 func (d Dirs) BedRequests(ctx context.Context, bed string) ([]store.BedRequest, error) {
 	st, err := d.OpenStore(ctx)
 	if err != nil {

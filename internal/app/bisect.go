@@ -23,8 +23,8 @@ type BisectOptions struct {
 	UpgradeOptions
 	Cell string   // words of the label of the cell to follow; if "", the cell that changes most clearly
 	Skip []string // names of versions to leave out
-	// Prepare creates the image or kernel that a version boots, unless it exists. If Prepare is nil, all of
-	// them exist. If it returns an ErrUnusable, the version is left out.
+	// Prepare creates the image or kernel that a version boots, unless it exists. If Prepare is nil, all
+	// images and kernels must exist. If it returns an ErrUnusable, the version is left out.
 	Prepare func(ctx context.Context, version int) (RouterVersion, error)
 }
 

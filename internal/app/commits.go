@@ -130,10 +130,13 @@ func (b Builds) checkout(ctx context.Context, hash, source string) error {
 	return err
 }
 
-// Build returns the file that the command makes of a commit, and builds it unless it exists. The command runs
-// in a checkout of the commit, with CHOKEPOINT_COMMIT and, for what it makes, CHOKEPOINT_OUTPUT, a file, and
-// CHOKEPOINT_MODULES, the folder of a kernel's modules. A build that fails is an ErrUnusable, unless it exits
-// with 128 or more; it is not repeated.
+// Build returns the file that the build command makes of a commit. If the file does not exist, Build runs the
+// command in a checkout of the commit. Three environment variables tell the command what to do:
+// CHOKEPOINT_COMMIT is the hash of the commit, CHOKEPOINT_OUTPUT is the file to make, and CHOKEPOINT_MODULES
+// is the directory for the modules of a kernel.
+//
+// If the command fails with an exit code below 128, the error is an ErrUnusable, and the build is never
+// repeated.
 func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	built := filepath.Join(b.Dir, c.Hash)
 	if userfile.Exists(built) {
@@ -206,7 +209,7 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	return built, nil
 }
 
-// Modules returns the path of the folder for the modules of a commit's kernel. It may not exist.
+// Modules returns the directory for the modules of a commit's kernel. It may not exist.
 func (b Builds) Modules(c Commit) string { return filepath.Join(b.Dir, c.Hash+".modules") }
 
 // Clear removes the clone and the built files.

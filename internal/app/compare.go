@@ -29,9 +29,9 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 }
 
 // Pair returns the ids of a run and of the latest other run of the same plan, older one first. It ignores
-// runs that are still running, have no trial or cannot be read. Without a name, the run is the latest one
-// that is not ignored. If name is a document file, it is returned first, whatever its date. If no other run
-// has the same plan, the error is an ErrUsage.
+// runs that are still running, have no trial or cannot be read. Without a name, it starts from the latest run
+// that it does not ignore. If name is a document file, it is returned first, whatever its date. If no other
+// run has the same plan, the error is an ErrUsage.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
 	if IsDocumentFile(name) {
 		newer, err = d.latestLike(ctx, name)

@@ -65,7 +65,7 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 		}
 	}
 
-	ours, err := st.Record(ids...) // so that nobody resumes one
+	ours, err := st.Record(ids...) // so that nobody resumes these runs
 	if taken, ok := errors.AsType[*store.AliveError](err); ok {
 		return out, goingOn(taken.Run)
 	}

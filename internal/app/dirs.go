@@ -25,14 +25,14 @@ import (
 // not create them.
 type Dirs struct {
 	Data    string // the store and the reports
-	State   string // the journal of what was changed
-	Cache   string // what can be rebuilt: images of guests
-	Runtime string // sockets; gone after a reboot
-	Note    string // why they are not in the usual places, or ""
-	Store   string // the URL of the server whose runs are read, "" for those in Data
-	Team    string // where runs are sent once they are recorded, "" for nowhere
+	State   string // journals of changes
+	Cache   string // files that can be rebuilt, such as guest images
+	Runtime string // sockets, which do not survive a reboot
+	Note    string // why the directories are not in the usual places, or ""
+	Store   string // URL of the server whose runs are read; "" means the store in Data
+	Team    string // name of the store to which new runs are sent; "" means none
 
-	shared *store.Shared // the open store of all readers; nil: each reader opens it
+	shared *store.Shared // open store that all readers use; nil means that each reader opens the store
 }
 
 // StoreFile returns the path of this machine's store.
@@ -80,7 +80,7 @@ func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs
 const reportName = "report.html"
 
 // Place returns the path for an output file of a run, and the function that creates the file. The path is
-// file or, if that is empty, name in the run's directory, which Place creates.
+// file. If file is empty, the path is name in the run's directory, which Place creates.
 func (d Dirs) Place(run, file, name string) (path string, create func(string) (*userfile.File, error),
 	err error) {
 	if file != "" {
@@ -169,7 +169,8 @@ func (d Dirs) Trusted() error {
 	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
-// runtimeDir returns the directory of the login session, or another one of this user if there is none.
+// runtimeDir returns the directory of the login session or, without a session, another directory of this
+// user.
 func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
@@ -196,8 +197,8 @@ func usualRuntimeDirs(uid int) (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
 }
 
-// AllLabs returns all directories that may contain labs of this user: first Labs, then those of sessions
-// with another environment.
+// AllLabs returns all directories that may contain labs of this user. The result of Labs comes first. The
+// directories of sessions with another environment follow.
 func (d Dirs) AllLabs() []string {
 	list := []string{d.Labs()}
 	for _, dir := range usualRuntimeDirs(os.Geteuid()) {
@@ -242,8 +243,8 @@ func (d Dirs) ClearRuntime() {
 	}
 }
 
-// trusted returns an error if another user can modify a directory or its ancestors (see host.TrustedDir),
-// or has created the directory in /tmp whose name can be guessed.
+// trusted returns an error if another user can modify a directory or its ancestors (see host.TrustedDir), or
+// if another user has created the directory in /tmp, whose name can be guessed.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	err := host.TrustedDir(dir)

@@ -58,7 +58,7 @@ func Hinted(hint, format string, args ...any) error {
 	return check.WithHint(fmt.Errorf(format, args...), hint)
 }
 
-// Usage returns an error like Hinted that is marked as an ErrUsage.
+// Usage is like Hinted, but marks the error as an ErrUsage.
 func Usage(hint, format string, args ...any) error {
 	return Mark(ErrUsage, Hinted(hint, format, args...))
 }

@@ -23,8 +23,8 @@ const (
 	maxLineBytes = 200 // bytes
 )
 
-// installer returns the function that installs other firmware on the router: with the command in the lab
-// file, or by asking the user to do it. It returns nil if neither is possible.
+// installer returns the function that installs other firmware on the router, either with the command in the
+// lab file or by asking the user to do it. It returns nil if neither is possible.
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	m := x.run.Machines
 	switch {
@@ -57,7 +57,7 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 		Path:  command[0],
 		Args:  append(slices.Clone(command[1:]), level),
 		Env:   x.held.Env(),
-		Bound: true, // a second one would start while it runs
+		Bound: true, // otherwise a second command could start while this one still runs
 	}, limit, x.showFirmware(level))
 }
 

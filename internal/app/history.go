@@ -25,14 +25,14 @@ type HistoryOptions struct {
 	Firmware     string // only results with this firmware; "" means all
 	Canary       string // firmware that is never changed, for comparison
 	Since        time.Time
-	MaxResults   int // more results, in cells times runs, are a *ManyResultsError; 0: any number
-	// Derived returns the results of a run that has none stored, or nil if it has no trials. If Derived is
-	// nil, they are derived from the trials, and stored.
+	MaxResults   int // limit for cells × runs, above which the error is a *ManyResultsError; 0 means no limit
+	// Derived returns the results of a run without stored results, or nil if the run has no trials. If
+	// Derived is nil, the results are derived from the trials and stored.
 	Derived func(ctx context.Context, run string) (*record.Results, error)
 }
 
 // History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
-// stored results, and stores their results if possible. It leaves out runs that are still running, and those
+// stored results, and stores their results if possible. It leaves out runs that are still running, and runs
 // of chokepoint upgrade and bisect, which alternate between versions.
 func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
 	st, err := a.Dirs.OpenStore(ctx)
@@ -77,8 +77,8 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	return h, err
 }
 
-// ManyResultsError is returned instead of a history with too many results. Cells are those that it would
-// have.
+// ManyResultsError is returned instead of a history with too many results. Cells and Runs are the cells of
+// that history and its number of runs.
 type ManyResultsError struct {
 	Plan, Device string
 	Cells        []record.CellResult
@@ -90,7 +90,7 @@ func (e *ManyResultsError) Error() string {
 		unit.Count(len(e.Cells), "cell"), unit.Count(e.Runs, "run"))
 }
 
-// results reads the results of runs: stored ones, and those that were just derived, by run.
+// results reads the results of runs. derived holds the results that were just derived, by run.
 type results struct {
 	*store.Store
 	derived map[string]*record.Results
@@ -123,8 +123,8 @@ func (r results) ofCell(ctx context.Context, f record.Factors) (map[string][]rec
 	return byRun, nil
 }
 
-// historyRuns returns the runs of a plan on a device that have results, newest first. It sets empty options
-// to the plan and device of the newest one.
+// historyRuns returns the runs of a plan on a device that have results, newest first. If the options name no
+// plan or no device, it sets them to the plan and device of the newest of these runs.
 func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]store.ResultHead, error) {
 	all, err := r.ResultHeads(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *App) historyRuns(ctx context.Context, r results, o *HistoryOptions) ([]
 		}
 
 		if h.Derivation != analysis.ResultsDerivation {
-			if sizes == nil { // read the sizes before the trials, to which others may be added
+			if sizes == nil { // read the sizes first, because trials may be added while the trials are read
 				if sizes, err = r.Sizes(ctx); err != nil {
 					return nil, err
 				}

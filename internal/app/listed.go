@@ -91,8 +91,8 @@ func VariedWords(all []record.FactorLevels) string {
 	return cmp.Or(strings.Join(words, " × "), "-")
 }
 
-// BestWords returns the headline of a run and, unless the run is done, its status. in is the label of the
-// headline's cell.
+// BestWords returns two texts: the headline of a run, with the status of the run unless it is done, and the
+// label of the headline's cell.
 func BestWords(r Head) (best, in string) {
 	var words []string
 	h := r.Headline

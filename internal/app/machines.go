@@ -78,7 +78,7 @@ func (a *App) WithMachines(ctx context.Context, m record.Machines,
 	})
 }
 
-// CheckPlace returns an error if at is not a valid address of a machine.
+// CheckPlace returns an error for an invalid address of a machine.
 func CheckPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
@@ -109,7 +109,7 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 			return key, err
 		}
 
-		// The place's tags may name the machines that the lab file does not.
+		// The place's tags may name the machines that the lab file does not name.
 		for name, of := range map[string]*record.Machine{"client": &m.Client, "router": &m.Router,
 			"server": &m.Server} {
 			of.At = cmp.Or(of.At, ssh.Scheme+"cp."+name)

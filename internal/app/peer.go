@@ -68,9 +68,9 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limit removes settings from a design that are not possible with two machines and an unknown path. Address
-// translation on the path is detected instead of set. An iperf3 server supports even less; note describes
-// what is missing.
+// limit removes from a design the settings that are not possible with two machines and an unknown path.
+// Address translation on the path is detected instead of set. An iperf3 server supports even less; note
+// describes what is missing.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {

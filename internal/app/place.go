@@ -17,10 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootPause is the time between two attempts to reach a board that boots.
+// bootPause is the time between two attempts to reach a board that is booting.
 const bootPause = time.Second
 
-// placeTags maps tags of a place to what they name. A lab file takes precedence.
+// placeTags maps the tags of a place to the fields that they set. A field that the lab file sets keeps its
+// value.
 func placeTags(m *record.Machines) map[string]*string {
 	return map[string]*string{
 		"cp.client":   &m.Client.At,
@@ -32,7 +33,7 @@ func placeTags(m *record.Machines) map[string]*string {
 	}
 }
 
-// placeWord matches what may be passed to labgrid-client as the value of an option.
+// placeWord matches words that may be passed to labgrid-client as the value of an option.
 var placeWord = check.Pattern(`^[^-+\s][^\s]*$`)
 
 // placeFilter matches a filter of a reservation.
@@ -94,8 +95,8 @@ func placeUses(p record.Place) (uses []string) {
 	return uses
 }
 
-// takePlace acquires the place of the machines, if there is one. It adds to m what the place's tags name, and
-// brings the router up. After an error, the place is released.
+// takePlace acquires the place of the machines, if there is one. It adds to m the values of the place's tags,
+// and brings the router up. After an error, the place is released.
 func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *journal.Journal,
 	show func(text string)) (held *labgrid.Held, err error) {
 	if m.Place == nil {
@@ -128,7 +129,7 @@ func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *j
 	return held, nil
 }
 
-// ofPlace returns the machines of a lab file, with what the place's tags name.
+// ofPlace returns the machines of a lab file, completed with the values of the place's tags.
 func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines, error) {
 	m.Place = nil
 	for tag, into := range placeTags(&m) {
@@ -147,7 +148,7 @@ func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines,
 	}
 
 	flash := m.Flash
-	m.Flash = nil // has been checked with the place
+	m.Flash = nil // already checked together with the place
 	if _, err := WrongMachines(m, KeyName); err != nil {
 		return m, Usage(check.HintOf(err), "place %s with its tags: %v", p.Name, err)
 	}
@@ -156,8 +157,8 @@ func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines,
 	return m, nil
 }
 
-// bringUp carries out the power command and brings the board into the state that the lab file asks for. It
-// then waits until the router answers.
+// bringUp executes the power command and brings the board into the state that the lab file requires. It then
+// waits until the router answers.
 func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m record.Machines,
 	show func(text string)) error {
 	commands := held.Before()
@@ -166,7 +167,7 @@ func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m reco
 	}
 
 	var console *labgrid.Console
-	if m.Place.State == "" { // the strategy uses the console itself
+	if m.Place.State == "" { // with a state, the labgrid strategy uses the console itself
 		console = held.Listen(ctx)
 	}
 
@@ -205,7 +206,7 @@ func (a *App) awaitRouter(ctx context.Context, id string, m record.Machines) err
 			return context.Cause(ctx)
 		}
 
-		// A router that boots refuses connections, or does not answer.
+		// A router that is booting refuses connections, or does not answer.
 		if host.Pause(within, bootPause) != nil {
 			return fmt.Errorf("the router did not answer within %s: %w", m.Place.Boot, err)
 		}
@@ -213,7 +214,7 @@ func (a *App) awaitRouter(ctx context.Context, id string, m record.Machines) err
 }
 
 // release releases a place, even if ctx has been cancelled. A second Ctrl-C ends the attempt. gone reports
-// that the place had been lost before.
+// that the place had already been lost.
 func (a *App) release(ctx context.Context, held *labgrid.Held) (gone bool, err error) {
 	if held == nil {
 		return false, nil
@@ -235,7 +236,7 @@ func lostPlace(held *labgrid.Held) string {
 }
 
 // hold acquires the place of the run's machines, if there is one. The head of the run then names the place
-// and its machines, so that the run is resumed on the same ones.
+// and its machines, so that resuming the run uses the same ones.
 func (x *execution) hold(ctx context.Context) (err error) {
 	if x.run.Machines == nil {
 		return nil

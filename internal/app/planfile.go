@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxPlanBytes is the size of the largest plan plus one byte, so that reading that much detects a file that
-// is too large.
+// maxPlanBytes is the size of the largest plan plus one byte. Reading this many bytes shows whether a file is
+// too large.
 const maxPlanBytes = 1<<20 + 1
 
 // PlanRequest selects a plan and changes to it. The zero value is the default plan.
@@ -26,8 +26,8 @@ type PlanRequest struct {
 	Budget time.Duration // time for the whole plan; 0 means no limit
 }
 
-// Read returns the plan for the path between this machine and other, or for a lab if there is no peer. Every
-// error is an ErrUsage.
+// Read returns the plan for the path between this machine and the peer, or for a lab if there is no peer.
+// Every error is an ErrUsage.
 func (r PlanRequest) Read(other Peer) (*plan.Plan, error) {
 	name := r.Name
 	if name == "" && other.At != "" {

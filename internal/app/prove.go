@@ -176,7 +176,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 }
 
 // without removes the steps of an experiment that would undo settings found on the router. If no step is
-// left, why is the reason.
+// left, it also returns the reason.
 func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left diagnosis.Experiment,
 	why string) {
 	undone := func(level string) bool {
@@ -292,7 +292,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put runs one experiment and notes its result, which it also returns. It returns nil if there is no result.
+// put runs one experiment, notes its result and returns it. It returns nil if there is no result.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ImportRecording adds a recording of chokepoint-agent on a router to the run into, and returns a summary.
-// Messages refer to the recording by name. If clockWrong is set, the router's wall clock is ignored, and the
-// time of the recording follows from the traffic alone.
+// ImportRecording adds a recording to a run, and returns a summary. The recording was made by
+// chokepoint-agent on a router. Messages call it by its name. If clockWrong is set, the router's wall clock
+// is ignored, and the time of the recording follows from the traffic alone.
 func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeeker, name string,
 	clockWrong bool) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
@@ -208,7 +208,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	}, summary, nil
 }
 
-// maxImported is the largest number of values of an import that is kept without thinning (16 MB).
+// maxImported is the largest number of values (16 MB) that an import keeps without thinning.
 const maxImported = 2 << 20
 
 // maxFacts is the largest output of chokepoint-agent environment, in bytes.

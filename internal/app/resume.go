@@ -138,7 +138,8 @@ func (d Dirs) head(ctx context.Context, name string) (run record.Run, err error)
 	return run, err
 }
 
-// done returns the stored trials of a resumed run, which no other process continues any more.
+// done returns the stored trials of a resumed run. It returns an error if another process has resumed the run
+// meanwhile.
 func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
 	if x.before == nil {
 		return nil, nil
@@ -150,7 +151,7 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	}
 
 	if now.Status == record.RunRunning {
-		now.Status = record.RunKilled // until now
+		now.Status = record.RunKilled // a killed run keeps the status running
 	}
 
 	if now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
@@ -205,7 +206,7 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 // runIDs matches the owners of journals that are runs. Other commands that make labs use ids with a prefix.
 var runIDs = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
-// reportUnstored notes runs that are newer than after and were killed before anything was stored.
+// reportUnstored notes runs that are newer than a given run and were killed before anything was stored.
 func (a *App) reportUnstored(after string, stored map[string]bool) {
 	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
 		return runIDs().MatchString(owner) && owner > after && !stored[owner]
@@ -330,8 +331,8 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 	return note, mark
 }
 
-// otherPeerVersion describes the difference between the recorded version of the peer and the current one, is.
-// An empty version means that it equals this program's version.
+// otherPeerVersion describes how the current version of the peer differs from the recorded one. An empty
+// version equals this program's version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {

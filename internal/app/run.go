@@ -114,7 +114,7 @@ type execution struct {
 	guard *guard        // stops changes that do harm; nil means that none are tried
 
 	store    *store.Store
-	alive    io.Closer     // shows others that the run is being recorded
+	alive    io.Closer     // shows other processes that the run is being recorded
 	keeper   *store.Keeper // stores the trials
 	opened   time.Time     // start time of this execution
 	began    bool          // the head of the run is stored
@@ -392,8 +392,8 @@ func (x *execution) noteOthers(ctx context.Context) {
 	}
 }
 
-// owner describes the owner of a journal. The owner is a run, or another command that makes labs. Ids of such
-// a command start with its name.
+// owner describes the owner of a journal, which is a run or another command that makes labs. The ids of such
+// a command start with the command's name.
 func owner(id string) string {
 	word, _, _ := strings.Cut(id, "-")
 	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
@@ -460,8 +460,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead returns an event that announces the remaining trials. It is called when it is known which cells
-// cannot run. The event contains the design unless it equals the design that was sent before.
+// ahead returns an event that announces the remaining trials. It is called as soon as it is known which cells
+// cannot run. The event contains the design, unless the same design was sent before.
 func ahead(c *trial.Campaign, sent []byte) (record.Event, error) {
 	data, err := json.Marshal(c.Run.Design)
 	if err != nil {
@@ -637,7 +637,7 @@ func (x *execution) shut() error {
 		err = errors.Join(err, x.alive.Close())
 	}
 
-	// Unless the run has ended normally, the place is still acquired.
+	// Unless the run has ended normally, its place is still acquired.
 	_, unreleased := x.release(context.Background(), x.held)
 	err = errors.Join(err, unreleased)
 	if x.journal != nil {

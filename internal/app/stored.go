@@ -34,7 +34,7 @@ func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.place())
 }
 
-// Share returns the directories for many readers at a time, which use one open store. close closes it.
+// Share returns directories for many readers at a time, who share one open store. close closes the store.
 func (d Dirs) Share() (shared Dirs, close func() error) {
 	d.shared = store.NewShared(d.place())
 	return d, d.shared.Close
@@ -60,7 +60,7 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	return runs, errors.Join(err, st.Close())
 }
 
-// reckon sets the status of a run that is not recorded any more to killed.
+// reckon sets the status of a run from running to killed if no process records the run any more.
 func reckon(st *store.Store, run string, status *string) error {
 	if *status != record.RunRunning {
 		return nil
@@ -254,8 +254,8 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 }
 
 // Derive creates the document of a run from its n trials, which it reads one at a time. Damaged trials become
-// a caveat. Derive returns an error if all trials are damaged, or if trials yields another error, because a
-// partial document looks like a complete one.
+// a caveat. Derive returns an error if all trials are damaged, or if a trial cannot be read for another
+// reason, because a partial document looks like a complete one.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
 	debug.FreeOSMemory()                 // return the memory of the measurement to the system
@@ -283,16 +283,17 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	if len(unread) > 0 {
 		d.Caveat(record.Caveat{
 			Kind: "unreadable",
+			// The text does not contain the place of the store.
 			Text: fmt.Sprintf("%s of %d cannot be read from the store, such as %s: %v",
-				unit.Count(len(unread), "trial"), n, unread[0].Trial, unread[0].Err), // not the store's place
+				unit.Count(len(unread), "trial"), n, unread[0].Trial, unread[0].Err),
 		})
 	}
 
 	return d.Document(), nil
 }
 
-// DocumentMemory is the memory limit while a document is created: above it, the garbage collector uses more
-// CPU time to save memory. A run of a day has many long trials.
+// DocumentMemory is the memory limit while a document is created. Above it, the garbage collector uses more
+// CPU time to save memory. The limit matters for runs of a day, which have many long trials.
 const DocumentMemory = 80 << 20
 
 func failedTrials(failed, of int) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Transfer sends runs to the store of other. It sends the runs in names or, if there are none, all ended runs
-// that are missing there or have fewer records there, oldest first. It continues after a run that fails, so
+// Transfer sends runs to another store. It sends the named runs. If names is empty, it sends all ended runs
+// that the other store lacks or has with fewer records, oldest first. It continues after a run that fails, so
 // it returns the runs that arrived even with an error. If the other store is missing, Transfer creates it, on
 // a server even if there is nothing to send.
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
@@ -75,8 +75,8 @@ func (d Dirs) OpenToRecord(ctx context.Context) (*store.Store, error) {
 	return store.Open(ctx, d.place())
 }
 
-// lacking lists the ended runs that are missing in another store or have fewer records there, and that were
-// not deleted there, oldest first.
+// lacking lists the ended runs that another store lacks or has with fewer records, oldest first. It leaves
+// out runs that were deleted there.
 func lacking(ctx context.Context, from, to *store.Store) (ids []string, err error) {
 	ours, err := from.Sizes(ctx)
 	if err != nil {
@@ -131,8 +131,8 @@ func (a *App) Recorded(ctx context.Context, f func() error) error {
 	return err
 }
 
-// Recording returns the directories for recording runs that are then sent to the store of d, if that is on a
-// server.
+// Recording returns the directories for recording runs that are then sent to the store of d, if that store is
+// on a server.
 func (d Dirs) Recording() Dirs {
 	if d.Store != "" {
 		d.Team = d.StoreName()
@@ -141,8 +141,8 @@ func (d Dirs) Recording() Dirs {
 	return d
 }
 
-// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and notes each. A
-// run that the server refuses is only noted. a.Dirs are team.Recording().
+// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and notes each.
+// It only notes a run that the server refuses. a.Dirs must be team.Recording().
 func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
 	sent, refused, failed := a.Dirs.sendRecorded(ctx, team)
 	for _, s := range sent {
@@ -189,8 +189,8 @@ func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
 	return sizes, errors.Join(err, st.Close())
 }
 
-// sendRecorded sends the ended runs that were recorded by this command or an earlier one and have not been
-// sent. A run that the server refuses is not sent again. It does not prevent the other runs from being sent.
+// sendRecorded sends the ended runs that this command or an earlier one recorded and that have not been sent.
+// A run that the server refuses is not sent again. It does not prevent the other runs from being sent.
 func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, refused []error, err error) {
 	sizes, err := d.sizes(ctx)
 	if err != nil || len(sizes) == 0 {

@@ -50,8 +50,8 @@ type Tuned struct {
 	Stays factor.Cell // settings that were left in the lab; nil means none
 }
 
-// CanTune returns an error for a plan that tuning cannot repeat. It sets the number of runs to at least what
-// an interval needs.
+// CanTune returns an error for a plan that tuning cannot repeat. If the plan has too few runs for an
+// interval, CanTune increases their number.
 func CanTune(base *plan.Plan) error {
 	m := &base.Design.Method
 	if m.Search != nil || m.Soak > 0 {
@@ -184,7 +184,7 @@ func (t *tuner) cell(c tuning.Change) factor.Cell {
 	return nil
 }
 
-// measure runs a plan and adds its run to the result. The id of the result is that of the first run.
+// measure runs a plan and adds its run to the result. The id of the first run becomes the id of the result.
 func (t *tuner) measure(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	doc, err := t.run(ctx, pl)
 	if doc != nil {
@@ -299,7 +299,7 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
-// cores returns the number of cores of the router that has the fewest, or 0 if it is unknown.
+// cores returns the smallest number of cores of a router, or 0 if it is unknown.
 func cores(d *analysis.Document) int {
 	fewest := 0
 	for _, e := range d.Environment {

@@ -33,10 +33,10 @@ type RouterVersion struct {
 type UpgradeOptions struct {
 	On       record.Run // head of a run in the lab to use
 	Versions []RouterVersion
-	Plans    []*plan.Plan // of a run with each version; a block has one of each
-	ID       string       // of the measurements to continue; "": new ones
-	Fresh    bool         // if no measurement has the id, it is the id of new ones
-	Build    string       // command that makes the versions; "": they exist
+	Plans    []*plan.Plan // plan for each version; each block has one run of each plan
+	ID       string       // id of the measurements to continue; "" means new ones
+	Fresh    bool         // start new measurements with the id if none have it
+	Build    string       // command that makes the versions; "" means that they exist
 }
 
 // names returns the names of the versions.
@@ -94,7 +94,7 @@ func (e *prepareError) Unwrap() error { return e.err }
 // inTurn starts new measurements or, if an id is given, continues the measurements with that id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	t := &inTurn{App: a, UpgradeOptions: o, digest: o.digest()}
-	if o.On.Machines != nil { // the runs of the series share a copy, in which the first one names its place
+	if o.On.Machines != nil { // the runs share this copy, to which the first one adds its place
 		m := *o.On.Machines
 		t.On.Machines = &m
 	}
@@ -222,7 +222,7 @@ func (t *inTurn) read(ctx context.Context) error {
 	}
 
 	known := userfile.Exists(t.Dirs.BuildsDir(t.ID))
-	for _, h := range heads { // newest first: of several runs of a version in a block, the newest one counts
+	for _, h := range heads { // newest first, so the newest of several runs of a version in a block counts
 		if h.Damaged != "" {
 			continue
 		}

@@ -23,8 +23,8 @@ type Version struct {
 	Platform string
 }
 
-// ReadVersion returns the version of this program: the stamped one or, without a stamp, the one recorded by
-// the Go toolchain.
+// ReadVersion returns the version of this program. This is the stamped version or, without a stamp, the
+// version that the Go toolchain recorded.
 func ReadVersion() Version {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(info, stampedVersion, stampedRevision)

@@ -21,21 +21,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// alarms are the alarms of a testbed, in a file. They are kept until they have been delivered, and the newest
-// ones longer, so that none is raised twice.
+// alarms keeps the alarms of a testbed in a file. It keeps alarms until they are delivered, and the newest
+// ones longer, so that no alarm is raised twice.
 type alarms struct {
 	file string
 	how  plan.BedAlarm
 	bed  string
-	mu   sync.Mutex // held while the file is read and written
+	mu   sync.Mutex // held during access to the file
 }
 
 // raised is an alarm in the file.
 type raised struct {
 	Key    string `json:"key"`
-	Sent   bool   `json:"sent"`             // by all channels
-	Ran    bool   `json:"ran,omitempty"`    // by the command
-	Posted bool   `json:"posted,omitempty"` // to the webhook
+	Sent   bool   `json:"sent"`             // delivered by all channels
+	Ran    bool   `json:"ran,omitempty"`    // delivered by the command
+	Posted bool   `json:"posted,omitempty"` // delivered to the webhook
 	store.BedAlarm
 }
 
@@ -43,7 +43,7 @@ const (
 	maxAlarms    = 1000
 	maxAlarmText = 2000 // bytes
 	maxAlarmFile = 16 << 20
-	alarmTime    = time.Minute // for one delivery
+	alarmTime    = time.Minute // time limit of one delivery
 )
 
 func (a *alarms) read() (list []raised, err error) {
@@ -64,7 +64,7 @@ func (a *alarms) read() (list []raised, err error) {
 }
 
 func (a *alarms) write(list []raised) error {
-	for len(list) > maxAlarms { // remove the oldest that was delivered, else the oldest
+	for len(list) > maxAlarms { // remove the oldest delivered alarm or, if there is none, the oldest alarm
 		i := max(0, slices.IndexFunc(list, func(r raised) bool { return r.Sent }))
 		list = slices.Delete(list, i, i+1)
 	}
@@ -77,7 +77,7 @@ func (a *alarms) write(list []raised) error {
 	return userfile.Put(userfile.CreateReport, a.file, data)
 }
 
-// raise adds an alarm unless there is one of this key.
+// raise adds an alarm, unless the file has an alarm with the same key.
 func (a *alarms) raise(key string, of store.BedAlarm) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +106,7 @@ func (a *alarms) raise(key string, of store.BedAlarm) error {
 	return a.write(append(list, raised{Key: key, Sent: none, BedAlarm: of}))
 }
 
-// newest returns the newest alarms, the newest first.
+// newest returns up to n of the newest alarms, newest first.
 func (a *alarms) newest(n int) (out []store.BedAlarm, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +117,7 @@ func (a *alarms) newest(n int) (out []store.BedAlarm, err error) {
 	return out, err
 }
 
-// deliver delivers the alarms that have not been delivered, the oldest first.
+// deliver delivers the alarms that have not been delivered, oldest first.
 func (a *alarms) deliver(ctx context.Context) error {
 	a.mu.Lock()
 	list, err := a.read()
@@ -137,7 +137,7 @@ func (a *alarms) deliver(ctx context.Context) error {
 	return err
 }
 
-// mark notes by which channels an alarm was delivered, or why not.
+// mark stores by which channels an alarm was delivered, or why it was not.
 func (a *alarms) mark(sent raised) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,15 +155,16 @@ func (a *alarms) mark(sent raised) error {
 	return a.write(list)
 }
 
-// sentAlarm is an alarm as it is delivered.
+// sentAlarm is the form in which an alarm is delivered.
 type sentAlarm struct {
 	Format string `json:"format"`
 	Bed    string `json:"testbed"`
 	store.BedAlarm
-	Unsent string `json:"unsent,omitempty"` // hides that of BedAlarm
+	Unsent string `json:"unsent,omitempty"` // hides BedAlarm.Unsent
 }
 
-// send delivers an alarm by the channels that have not got it, and notes which have.
+// send delivers an alarm by the channels that have not delivered it yet, and sets the fields of r
+// accordingly.
 func (a *alarms) send(ctx context.Context, r *raised) error {
 	body, err := json.Marshal(sentAlarm{Format: "chokepoint-alarm/1", Bed: a.bed, BedAlarm: r.BedAlarm})
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// attempts counts in a file how often the process or the machine died in the current step, so that a step
-// that kills them is not executed for ever.
+// attempts counts, in a file, how often the process or the machine died in the current step. A step that
+// kills them is therefore not executed forever.
 type attempts struct {
 	file string
 	mu   sync.Mutex
-	open bool // the file has the current step
+	open bool // the file contains the current step
 }
 
 // attempt is the content of the file.
 type attempt struct {
 	Job   string `json:"job"`
 	Step  string `json:"step"`
-	Times int    `json:"times"` // the step has begun without a trial that ended since
+	Times int    `json:"times"` // times that the step began since a trial last ended
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	maxAttemptFile = 4 << 10 // bytes
 )
 
-// begin counts an attempt of a step. It returns an error if there were too many.
+// begin counts an attempt of a step. It returns an error if there were too many attempts.
 func (a *attempts) begin(job, step string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +42,7 @@ func (a *attempts) begin(job, step string) error {
 	}
 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		last = attempt{} // the machine died while the file was written: count again
+		last = attempt{} // count again, because the machine died while the file was written
 	}
 
 	if last.Job != job || last.Step != step {
@@ -64,7 +64,7 @@ func (a *attempts) begin(job, step string) error {
 	return err
 }
 
-// end removes the count, because the step or a trial of it ended.
+// end removes the count, because the step or one of its trials has ended.
 func (a *attempts) end() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

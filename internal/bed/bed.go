@@ -29,53 +29,54 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Service is the service of a testbed. The exported fields are set before Run.
+// Service is the service of a testbed. Its exported fields must be set before Run.
 type Service struct {
 	App     app.App
 	Config  plan.Bed
-	Changed time.Time  // when the bed file was last changed
+	Changed time.Time  // time of the last change of the bed file
 	On      record.Run // head of a run in the testbed's lab
-	// Version returns the version of the router that a word names.
+	// Version returns the version of the router to which a word refers.
 	Version func(word string) (app.RouterVersion, error)
-	// Plan reads a plan of the bed file for a version. For a comparison of versions, each cell has one run.
+	// Plan reads a plan of the bed file for a version. If the plan is for a comparison of versions, it has
+	// one run of each cell.
 	Plan func(name string, v app.RouterVersion, compares bool) (*plan.Plan, error)
 
 	now      func() time.Time
-	maxPause time.Duration // before a step that failed is tried again
-	team     app.Dirs      // where runs and reports are shown
+	maxPause time.Duration // longest pause before a failed step is tried again
+	team     app.Dirs      // directories with the store that shows runs and reports
 	engine   engine
 	alarms   alarms
 	attempts attempts
 	started  time.Time
-	turn     *os.File  // lock of the job that runs, against other testbeds of this machine
-	since    time.Time // when the schedules began
+	turn     *os.File  // lock that keeps other testbeds of this machine from running a job
+	since    time.Time // start of the schedules
 
-	entering sync.Mutex // held while a job begins to run, and while one that waits is cancelled
+	entering sync.Mutex // held while a job begins to run, and while a waiting job is cancelled
 
 	mu       sync.Mutex
-	live     *store.BedJob // nil if no job runs
+	live     *store.BedJob // the running job; nil means none
 	cancel   context.CancelCauseFunc
-	asked    string // id of the request to cancel the job
+	asked    string // id of the job that a request cancels
 	triggers []store.BedTrigger
 	last     store.Bed // last report
-	silent   bool      // reports fail
+	silent   bool      // the last report could not be stored
 }
 
-// Times between the looks of the service.
+// Intervals at which the service acts.
 const (
-	lookEach    = 10 * time.Second // for requests and due schedules, and to report
-	lookBusy    = 30 * time.Second // so while a job runs, because it takes time of the machine
+	lookEach    = 10 * time.Second // for requests, due schedules and reports
+	lookBusy    = 30 * time.Second // the same while a job runs, because it costs CPU time
 	recoverEach = 10 * time.Minute
 	deliverEach = time.Minute
 	resendEach  = 10 * time.Minute
-	knownJobs   = 500 // in which the last one of a schedule is looked for
+	knownJobs   = 500 // number of jobs that are searched for the last job of a schedule
 )
 
 // Dir returns the directory of a testbed.
 func Dir(d app.Dirs, name string) string { return filepath.Join(d.State, "beds", name) }
 
-// Run runs the service until ctx ends, and continues the jobs that were cut short. It returns an error if the
-// service of this testbed already runs.
+// Run runs the service until ctx ends. It first continues the jobs that were cut short. It returns an error
+// if this testbed's service is already running.
 func (b *Service) Run(ctx context.Context) error {
 	b.now, b.maxPause, b.started = time.Now, time.Hour, time.Now()
 	return b.serve(ctx)
@@ -84,7 +85,7 @@ func (b *Service) Run(ctx context.Context) error {
 // Next returns the next time of each schedule.
 func (b *Service) Next(now time.Time) (next []time.Time) {
 	for _, s := range b.Config.Schedules {
-		c, _ := parseCron(s.Cron) // it was checked when the bed file was read
+		c, _ := parseCron(s.Cron) // checked when the bed file was read
 		next = append(next, c.Next(now))
 	}
 	return next
@@ -101,7 +102,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	first, err := lock.Stat() // of the file, which is made when the service first starts, and never written
+	first, err := lock.Stat() // the service creates the file at its first start and never writes it
 	if err != nil {
 		return fmt.Errorf("lock testbed %s: %w", b.Config.Name, err)
 	}
@@ -117,7 +118,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	claim := &store.Claim{Place: b.Config.Database, Name: "bed " + b.Config.Name}
 	hold := func(ctx context.Context) error {
 		if !store.OnServer(b.Config.Database) {
-			return nil // the lock of the directory is enough
+			return nil // the lock of the directory is sufficient
 		}
 
 		held, err := claim.Hold(ctx)
@@ -166,7 +167,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// errElsewhere reports a testbed whose jobs another machine executes.
+// errElsewhere means that another machine executes the jobs of this testbed.
 var errElsewhere = app.Hinted("stop that one, or give this one another name in its bed file",
 	"chokepoint bed already runs for this name and database on another machine")
 
@@ -198,13 +199,13 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 
 	each(lookEach, b.attend)
 	each(lookEach, func(ctx context.Context) error {
-		_ = hold(ctx) // it ends ctx if another machine has the jobs; the engine notes a lost database
+		_ = hold(ctx) // ends ctx if another machine has the jobs; the engine reports a lost database
 		return nil
 	})
 	each(recoverEach, func(context.Context) error { return b.engine.recover() })
 	each(deliverEach, b.alarms.deliver)
 	each(resendEach, func(ctx context.Context) error {
-		if b.job() != nil { // the job sends them
+		if b.job() != nil { // the job sends the runs
 			return nil
 		}
 
@@ -220,7 +221,7 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	}
 
 	<-ctx.Done()
-	err := b.engine.close() // ends what waits for the database
+	err := b.engine.close() // ends the calls that wait for the database
 	all.Wait()
 	return err
 }
@@ -262,8 +263,8 @@ func (b *Service) note(format string, args ...any) {
 	}
 }
 
-// look checks a trigger and starts the job of a new version. It does nothing while a job runs, because that
-// takes time of the machine.
+// look checks a trigger and starts a job for a new version. It does nothing while a job runs, because the
+// check takes CPU time from the measurement.
 func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 	if b.job() != nil {
 		return nil
@@ -280,7 +281,7 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 		s.Seen = v.name
 	}
 	b.mu.Unlock()
-	if err != nil && s.Failure == before { // it was noted before
+	if err != nil && s.Failure == before { // noted before
 		return nil
 	}
 
@@ -309,7 +310,7 @@ func (b *Service) look(ctx context.Context, i int, t *trigger) error {
 	return b.clear(t.images)
 }
 
-// replace starts a job of a trigger, in place of the trigger's job that waits.
+// replace starts a job of a trigger. The new job replaces a job of the same trigger that is still waiting.
 func (b *Service) replace(j Job) error {
 	b.entering.Lock()
 	defer b.entering.Unlock()
@@ -332,7 +333,8 @@ func (b *Service) replace(j Job) error {
 	return b.engine.start(j)
 }
 
-// clear removes images of a trigger that neither the bed file nor a job names, unless it is the newest one.
+// clear removes the images of a trigger, except the newest image and those that the bed file or an unfinished
+// job names.
 func (b *Service) clear(images string) error {
 	entries, err := os.ReadDir(images)
 	switch {
@@ -394,7 +396,7 @@ func (b *Service) attend(ctx context.Context) error {
 
 	report := b.report(all, now)
 	for i, s := range b.Config.Schedules {
-		c, _ := parseCron(s.Cron) // it was checked when the bed file was read
+		c, _ := parseCron(s.Cron) // checked when the bed file was read
 		newest, done := lastOf(s.Name, all)
 		due := tick(c, newest, b.since, now)
 		if !due.IsZero() {
@@ -424,14 +426,14 @@ func (b *Service) attend(ctx context.Context) error {
 	defer b.mu.Unlock()
 	b.last = report
 	if (err != nil) == b.silent {
-		return nil // it was noted before
+		return nil // noted before
 	}
 
 	b.silent = err != nil
 	return err
 }
 
-// lastOf returns the newest time of a schedule for which there is a job, and for which one is done.
+// lastOf returns the time of the newest job of a schedule, and the time of its newest job that is done.
 func lastOf(schedule string, all []jobState) (newest, done time.Time) {
 	for _, p := range all {
 		if p.Schedule != schedule {
@@ -449,7 +451,7 @@ func lastOf(schedule string, all []jobState) (newest, done time.Time) {
 	return newest, done
 }
 
-// report returns the state of the testbed, but for the times of its schedules.
+// report returns the state of the testbed, except the times of its schedules.
 func (b *Service) report(all []jobState, now time.Time) store.Bed {
 	name, _ := os.Hostname()
 	r := store.Bed{
@@ -477,7 +479,7 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 			ID:       p.ID,
 			Why:      p.Why,
 			Plans:    p.Plans,
-			Firmware: strings.TrimPrefix(filepath.Base(p.Version), "."), // of no version: .
+			Firmware: strings.TrimPrefix(filepath.Base(p.Version), "."), // filepath.Base("") is "."
 			Status:   p.status,
 			Reason:   cmp.Or(p.failed, p.result.Reason),
 			Runs:     p.result.Runs,
@@ -490,7 +492,7 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 
 		switch {
 		case p.status == store.BedWaiting:
-			r.Waiting = slices.Insert(r.Waiting, 0, j) // all has the newest first
+			r.Waiting = slices.Insert(r.Waiting, 0, j) // all has the newest job first
 		case p.status != store.BedRunning && len(r.Ended) < store.MaxBedItems:
 			r.Ended = append(r.Ended, j)
 		}
@@ -525,10 +527,10 @@ func (b *Service) exchange(ctx context.Context, report store.Bed) (err error) {
 	return err
 }
 
-// answer does what a request asks for.
+// answer carries out a request, and stores the answer.
 func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest) error {
 	if r.Kind == store.AskStart && r.At.After(b.now()) {
-		return nil // it waits for its time
+		return nil // the time of the request has not come
 	}
 
 	job, refused := r.Job, ""
@@ -547,10 +549,10 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	case r.Kind == store.AskCancel:
 		found, done, err := b.cancelJob(r.Job)
 		if err != nil || found && !done {
-			return err // it ends; the next look answers
+			return err // the job is ending; the next look answers the request
 		}
 
-		if !found && app.CheckID(r.Job) != nil { // the store itself cancels a request that waits for its time
+		if !found && app.CheckID(r.Job) != nil { // the store itself cancels a later start
 			refused = "there is no such job"
 		}
 	default:
@@ -560,13 +562,13 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	return st.AnswerBedRequest(ctx, r.ID, job, refused, b.now())
 }
 
-// by returns who asked, in one line of up to 100 bytes.
+// by returns the name of the user who made a request, as one line of up to 100 bytes.
 func by(r store.BedRequest) string {
 	line := strings.Join(strings.Fields(check.Plain(r.By)), " ")
 	return strings.ToValidUTF8(line[:min(len(line), 100)], "")
 }
 
-// cancelJob cancels a job. It returns whether there is such a job, and whether it has ended.
+// cancelJob cancels a job. found reports whether the job exists, and done reports whether it has ended.
 func (b *Service) cancelJob(id string) (found, done bool, err error) {
 	b.entering.Lock()
 	defer b.entering.Unlock()
@@ -580,7 +582,7 @@ func (b *Service) cancelJob(id string) (found, done bool, err error) {
 		return found, false, err
 	case p.status == store.BedWaiting:
 		return true, false, b.engine.cancel(id)
-	case p.status == store.BedRunning: // it begins to run when this returns
+	case p.status == store.BedRunning: // the job begins to run as soon as entering is released
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.asked = id
@@ -589,7 +591,7 @@ func (b *Service) cancelJob(id string) (found, done bool, err error) {
 	return true, true, nil
 }
 
-// cancelLive cancels the job that runs, if it is this one.
+// cancelLive cancels the running job, if it has the given id.
 func (b *Service) cancelLive(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

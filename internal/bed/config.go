@@ -23,11 +23,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// maxName is the maximum length of a testbed's name. The name of a schema has to contain it.
+// maxName is the maximum length of a testbed's name, which must fit into the name of a database schema.
 const maxName = 40
 
-// Read reads a bed file and makes its paths absolute: they are relative to the file. Every error is an
-// app.ErrUsage.
+// Read reads a bed file. Paths in the file are relative to the file, and Read makes them absolute. Every
+// error is an app.ErrUsage.
 func Read(file string) (plan.Bed, error) {
 	data, err := host.ReadTrusted(file)
 	if err != nil {
@@ -89,12 +89,12 @@ func settle(b *plan.Bed, dir string) {
 	}
 }
 
-// isFile reports whether a lab is a lab file.
+// isFile reports whether the lab of a bed file is a lab file.
 func isFile(lab string) bool {
 	return strings.HasSuffix(lab, ".yaml") || strings.HasSuffix(lab, ".yml") || strings.Contains(lab, "/")
 }
 
-// wrong returns an error for a bed file that cannot be used, and the wrong key.
+// wrong returns an error for an invalid bed file, and the key with the invalid value.
 func wrong(b plan.Bed) (key string, err error) {
 	if err := store.CheckBedName(b.Name); err != nil || len(b.Name) > maxName {
 		hint := fmt.Sprintf("name: up to %d small letters, digits and hyphens, such as lab-2", maxName)
@@ -152,20 +152,20 @@ func wrong(b plan.Bed) (key string, err error) {
 	}
 
 	if b.Alarm.Webhook != "" && webURL(b.Alarm.Webhook) != nil {
-		// It may have a secret, so the error does not show it.
+		// The URL may contain a secret, so the error does not show it.
 		return "alarm.webhook", errors.New("the webhook is no URL with https or http")
 	}
 
 	return "metrics", wrongListener(b.Metrics)
 }
 
-// canBoot reports whether the routers of a lab can have several versions.
+// canBoot reports whether the routers of a lab can run several versions.
 func canBoot(lab string) bool {
 	arch, err := app.GuestArch(lab)
 	return isFile(lab) || (err == nil && arch != "")
 }
 
-// known returns an error for plans that a bed file does not name.
+// known returns an error if one of the plans is not in the bed file.
 func known(b plan.Bed, names []string) error {
 	all := planNames(b)
 	for _, name := range names {
@@ -183,7 +183,8 @@ func planNames(b plan.Bed) (names []string) {
 	return names
 }
 
-// refForm matches the refs of git that can be watched. No option of git begins like this.
+// refForm matches git refs that can be watched. A ref that it matches cannot be mistaken for an option of
+// git.
 var refForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
 
 func wrongTrigger(t plan.BedTrigger) (key string, err error) {
@@ -203,7 +204,7 @@ func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 			return "url", err
 		}
 
-		u, _ := url.Parse(t.URL) // webURL has parsed it
+		u, _ := url.Parse(t.URL) // no error, because webURL has parsed it
 		name := imageName(t.Name, strings.Repeat("0", 64), path.Base(u.Path))
 		if !versionForm().MatchString(name) {
 			return "url", app.Usage("give the trigger a shorter name that begins with a letter",
@@ -229,8 +230,8 @@ func webURL(text string) error {
 	return nil
 }
 
-// gitURL accepts only transports that execute no command of the URL. A URL is an argument of git, which all
-// users of the machine can see, so it cannot have a secret.
+// gitURL returns an error for a URL with a transport that executes commands. All users of the machine can see
+// the arguments of git, so it also returns an error for a URL with a secret.
 func gitURL(text string) error {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
@@ -267,7 +268,8 @@ func wrongListener(at string) error {
 	return nil
 }
 
-// parseCron parses the five fields of cron, and words such as @daily. Times are in the machine's time zone.
+// parseCron parses the five fields of a cron expression, or a word such as @daily. Times are in the machine's
+// time zone.
 func parseCron(text string) (cron.Schedule, error) {
 	if strings.HasPrefix(text, "@every") {
 		return nil, errors.New("@every has no fixed times")
@@ -280,11 +282,12 @@ func parseCron(text string) (cron.Schedule, error) {
 	return s, err
 }
 
-// tick returns the time of a schedule for which a job is due, or zero: the last one up to now that is later
-// than the time of the newest job. Without a job, since is when the schedule began.
+// tick returns the time of a schedule for which a job is due, or the zero time if none is due. It is the last
+// time of the schedule that is not after now and is later than the time of the newest job. If there is no job
+// yet, it must be later than since, the start of the schedule.
 func tick(s cron.Schedule, newest, since, now time.Time) (due time.Time) {
 	from := cmp.Or(newest, since)
-	if month := now.AddDate(0, -1, 0); from.Before(month) { // so that the search ends
+	if month := now.AddDate(0, -1, 0); from.Before(month) { // search one month at most
 		from = month
 	}
 

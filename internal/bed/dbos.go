@@ -14,38 +14,39 @@ import (
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // the testbed's own file
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // for the testbed's own file
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 const (
-	// jobsVersion is the version of the workflow. Jobs of another version are not continued, so it only
-	// changes if the steps of a job change.
+	// jobsVersion is the version of the workflow. Jobs of another version are not continued, so the version
+	// must change only if the steps of a job change.
 	jobsVersion  = "jobs-1"
 	workflowName = "job"
 	queueName    = "jobs"
 	lookForJobs  = time.Second
-	startTime    = 2 * time.Minute // to reach the database
-	// stopTime is the time to finish an installation of firmware, which takes up to 30 minutes, and to put
-	// the router back. TimeoutStopSec of the unit is longer.
+	startTime    = 2 * time.Minute // time limit for reaching the database
+	// stopTime is the time limit for finishing an installation of firmware, which takes up to 30 minutes, and
+	// for restoring the router. TimeoutStopSec of the systemd unit is longer.
 	stopTime = 32 * time.Minute
 )
 
-// transact is an engine of DBOS Transact. Its database is a file, or a schema of a PostgreSQL database.
+// transact is an engine that uses DBOS Transact. Its database is a file, or a schema of a PostgreSQL
+// database.
 type transact struct {
 	ctx     dbos.Context
 	queue   dbos.Queue
 	mu      sync.Mutex
-	running map[string]bool // jobs that run in this process
+	running map[string]bool // jobs that are running in this process
 }
 
-// openTransact opens the engine of a testbed and continues its jobs. database is a URL, or a path of a file.
-// work executes a job; ctx only bounds the start. After a call of lost, the job continues in another engine.
+// openTransact opens the engine of a testbed and continues its jobs. database is a URL or the path of a file.
+// work executes a job. ctx limits only the start. After a call of lost, the job continues in another engine.
 func openTransact(ctx context.Context, bed, database string, note func(string, ...any), lost func(error),
 	work func(steps, Job) (Result, error)) (*transact, error) {
-	for _, v := range os.Environ() { // they would replace the name and version, or connect to a service
+	for _, v := range os.Environ() { // these would replace the name and version, or connect to a service
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "DBOS_") {
 			if err := os.Unsetenv(name); err != nil {
 				return nil, err
@@ -94,13 +95,14 @@ func openTransact(ctx context.Context, bed, database string, note func(string, .
 	return t, nil
 }
 
-// openError names the database without its password.
+// openError returns an error for a database that cannot be opened. It shows the database without its
+// password.
 func openError(database string, err error) error {
 	text := strings.ReplaceAll(err.Error(), database, store.Shown(database))
 	return fmt.Errorf("open the database of jobs %s: %s", store.Shown(database), check.Plain(text))
 }
 
-// noted writes lines as notes.
+// noted passes each line that is written to it to a function for notes.
 type noted func(format string, args ...any)
 
 func (n noted) Write(line []byte) (int, error) {
@@ -108,7 +110,7 @@ func (n noted) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// begin notes that a job runs here; end notes that it does not any more.
+// begin records that a job runs in this process, until end is called.
 func (t *transact) begin(id string) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +122,7 @@ func (t *transact) begin(id string) (end func()) {
 	}
 }
 
-// recorded records steps in the database.
+// recorded implements steps, and records the results in the database.
 type recorded struct {
 	ctx  dbos.Context
 	lost func(error)
@@ -130,7 +132,7 @@ func (r recorded) do(name string, f func(context.Context) (string, error)) (stri
 	result, err := dbos.RunAsStep(r.ctx, func(ctx context.Context) (string, error) {
 		result, err := f(ctx)
 		if err != nil {
-			<-ctx.Done() // the engine is being closed; a result that it gets before would be recorded
+			<-ctx.Done() // wait until the engine closes, because an earlier result would be recorded
 		}
 		return result, err
 	}, dbos.WithStepName(name))
@@ -204,7 +206,7 @@ func stateOf(w dbos.WorkflowStatus) (p jobState, err error) {
 	return p, err
 }
 
-// decode decodes a value of a list, which is JSON text.
+// decode decodes a value from a list of workflows, which is JSON text.
 func decode(from, into any) error {
 	text, ok := from.(string)
 	if !ok {
@@ -222,7 +224,7 @@ func (t *transact) recover() error {
 		t.mu.Lock()
 		here := t.running[w.ID]
 		t.mu.Unlock()
-		if !here && time.Since(w.UpdatedAt) > startTime { // it may just be about to run
+		if !here && time.Since(w.UpdatedAt) > startTime { // a recent job may be about to run
 			_, failed := dbos.ResumeWorkflow[Result](t.ctx, w.ID, dbos.WithResumeQueue(queueName))
 			err = errors.Join(err, failed)
 		}

@@ -8,29 +8,29 @@ import (
 
 // engine executes jobs durably, one at a time.
 type engine interface {
-	// start adds a job. If there was ever a job of this id, nothing happens.
+	// start adds a job. If a job with the same id was ever added, it does nothing.
 	start(j Job) error
-	// jobs returns up to n jobs, the newest first.
+	// jobs returns up to n jobs, newest first.
 	jobs(n int) ([]jobState, error)
-	// job returns a job, and whether there is one of this id.
+	// job returns the job with an id, and whether it exists.
 	job(id string) (j jobState, found bool, err error)
-	// cancel ends a job that waits.
+	// cancel ends a waiting job.
 	cancel(id string) error
-	// recover executes jobs again that the database lists as running, but that do not run here.
+	// recover executes jobs again that are running according to the database, but not in this process.
 	recover() error
-	// close stops the engine. Steps that are being executed are cut short, and are executed again by the
-	// next engine.
+	// close stops the engine. It cuts short the steps that are being executed. The next engine executes them
+	// again.
 	close() error
 }
 
 // steps records the results of a job's steps.
 type steps interface {
-	// do returns the recorded result of the next step, or calls f and records what it returns. An error of f
-	// means that the step was cut short.
+	// do returns the recorded result of the next step. If there is none, it calls f and records the result of
+	// f. An error of f means that the step was cut short.
 	do(name string, f func(ctx context.Context) (string, error)) (string, error)
 }
 
-// step is steps.do for results of any type.
+// step is like steps.do, for results of any type.
 func step[T any](s steps, name string, f func(ctx context.Context) (T, error)) (result T, err error) {
 	text, err := s.do(name, func(ctx context.Context) (string, error) {
 		result, err := f(ctx)
@@ -50,8 +50,8 @@ func step[T any](s steps, name string, f func(ctx context.Context) (T, error)) (
 // jobState is a job in the engine's database.
 type jobState struct {
 	Job
-	status string // as in store.BedJob
-	result Result // of a job that has ended
+	status string // see store.BedJob
+	result Result // result, if the job has ended
 	failed string // why the job itself failed
 	added  time.Time
 }

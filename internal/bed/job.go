@@ -25,11 +25,11 @@ type Job struct {
 	ID       string    `json:"id"`
 	Why      string    `json:"why"`
 	Schedule string    `json:"schedule,omitempty"`
-	At       time.Time `json:"at,omitzero"` // time of the schedule
+	At       time.Time `json:"at,omitzero"` // time in the schedule
 	Trigger  string    `json:"trigger,omitempty"`
 	Plans    []string  `json:"plans"`
-	Version  string    `json:"version,omitempty"` // that a trigger found and the lab can install
-	Note     string    `json:"note,omitempty"`    // what a trigger found
+	Version  string    `json:"version,omitempty"` // version that a trigger found, if the lab can install it
+	Note     string    `json:"note,omitempty"`    // description of what a trigger found
 }
 
 // Result is the result of a job.
@@ -41,7 +41,8 @@ type Result struct {
 	Ended   time.Time `json:"ended"`
 }
 
-// drawn holds the start time and tasks that a job draws once, so that each attempt measures the same.
+// drawn holds the start time and the tasks of a job. A job draws them only once, so that each attempt
+// measures the same tasks.
 type drawn struct {
 	Started time.Time `json:"started"`
 	Tasks   []task    `json:"tasks"`
@@ -51,8 +52,8 @@ type drawn struct {
 type task struct {
 	Plan    string `json:"plan"`
 	Version string `json:"version,omitempty"`
-	Against string `json:"against,omitempty"` // the version that is known to be good
-	ID      string `json:"id"`                // of the run, or of the comparison's series of runs
+	Against string `json:"against,omitempty"` // version that is known to be good
+	ID      string `json:"id"`                // id of the run, or of the comparison's series of runs
 	Seed    uint64 `json:"seed"`
 }
 
@@ -61,15 +62,15 @@ type outcome struct {
 	Failure   string   `json:"failure,omitempty"`
 	Cancelled bool     `json:"cancelled,omitempty"`
 	Runs      []string `json:"runs,omitempty"`
-	Kind      string   `json:"kind,omitempty"` // of the alarm that a comparison raises
+	Kind      string   `json:"kind,omitempty"` // kind of the alarm that a comparison raises
 	Text      string   `json:"text,omitempty"` // result of a comparison
 }
 
 // errCancelled is the cause of the context of a cancelled job.
 var errCancelled = app.Mark(app.ErrInterrupted, errors.New("the job was cancelled"))
 
-// work executes a job: reserve, measure, push, judge, release. It is executed again after a kill, so it has
-// to ask for the same steps in the same order. ctx ends with the service.
+// work executes a job in steps: draw, reserve, measure, push, judge and release. After a kill, work is
+// executed again, so it must always request the same steps in the same order. ctx ends with the service.
 func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error) {
 	b.enter(j)
 	defer func() { b.leave(ctx, cmp.Or(r.Status, store.BedFailed)) }()
@@ -159,7 +160,7 @@ func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error
 	return r, err
 }
 
-// draw draws the ids, seeds and order of a job's tasks.
+// draw draws the ids, the seeds and the order of a job's tasks.
 func (b *Service) draw(j Job) drawn {
 	d := drawn{Started: b.now().UTC()}
 	compares := j.Version != "" && b.Config.Good != ""
@@ -181,7 +182,7 @@ func (b *Service) draw(j Job) drawn {
 	used := map[string]bool{}
 	for i := range d.Tasks {
 		t := &d.Tasks[i]
-		for t.ID = app.NewID(); used[t.ID]; t.ID = app.NewID() { // it has few random digits
+		for t.ID = app.NewID(); used[t.ID]; t.ID = app.NewID() { // ids have few random digits
 		}
 
 		used[t.ID] = true
@@ -191,16 +192,17 @@ func (b *Service) draw(j Job) drawn {
 	return d
 }
 
-// Patience of a job.
+// Limits of waiting.
 const (
-	otherRunTime = 6 * time.Hour // until another run has ended, or labgrid's coordinator can be reached
+	otherRunTime = 6 * time.Hour // until another run ends, or labgrid's coordinator can be reached
 	otherRunLook = 5 * time.Second
 )
 
-// tryAgain lists the pauses before a step that failed is tried again.
+// tryAgain lists the pauses before a failed step is tried again.
 var tryAgain = [...]time.Duration{time.Minute, 5 * time.Minute}
 
-// reserve puts back what killed runs left, and waits until no other run measures on this machine.
+// reserve undoes the changes that killed runs left behind, and waits until no other run measures on this
+// machine.
 func (b *Service) reserve(ctx context.Context) (outcome, error) {
 	return b.tried(ctx, func() (outcome, error) {
 		if err := b.App.RestoreAll(ctx); err != nil {
@@ -228,13 +230,13 @@ func (b *Service) reserve(ctx context.Context) (outcome, error) {
 	})
 }
 
-// release puts back what is left. Each run has put back its own changes before.
+// release undoes the changes that are left. Each run has already undone its own changes.
 func (b *Service) release(ctx context.Context) (outcome, error) {
 	return b.tried(ctx, func() (outcome, error) { return outcome{}, b.App.RestoreAll(ctx) })
 }
 
-// tried calls f up to three times, unless it failed for a reason that stays. While labgrid's coordinator
-// cannot be reached, it calls f without counting, for hours.
+// tried calls f. If f fails for a reason that may pass, tried repeats the call up to two times. For as long as
+// otherRunTime, calls do not count that fail because labgrid's coordinator cannot be reached.
 func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome, error) {
 	end, last := time.Now().Add(otherRunTime), ""
 	for i := 0; ; {
@@ -269,8 +271,8 @@ func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome
 	}
 }
 
-// stoppable calls f when no other testbed of this machine executes a job, with a context that a request to
-// cancel the job ends.
+// stoppable calls f when no other testbed of this machine executes a job. A request to cancel the job ends
+// the context of f.
 func (b *Service) stoppable(ctx context.Context,
 	f func(ctx context.Context) (outcome, error)) (outcome, error) {
 	working, cancel := context.WithCancelCause(ctx)
@@ -290,7 +292,7 @@ func (b *Service) stoppable(ctx context.Context,
 	return o, err
 }
 
-// measure makes the run of a task, or continues it.
+// measure executes the run of a task, or continues it.
 func (b *Service) measure(ctx context.Context, j Job, t task) (outcome, error) {
 	return b.tried(ctx, func() (outcome, error) { return b.measureOnce(ctx, j, t) })
 }
@@ -336,7 +338,7 @@ func (b *Service) measureOnce(ctx context.Context, j Job, t task) (outcome, erro
 	return o, ended(result, err)
 }
 
-// run makes the run of a task.
+// run executes the run of a task from its beginning.
 func (b *Service) run(ctx context.Context, j Job, t task) error {
 	v, pl, err := b.versioned(t, t.Version)
 	if err != nil {
@@ -355,7 +357,7 @@ func (b *Service) run(ctx context.Context, j Job, t task) error {
 	return ended(result, err)
 }
 
-// ended returns the error of a run, or nil if it has a result in spite of it.
+// ended returns the error of a run, or nil if the run has a result despite the error.
 func ended(r *app.Result, err error) error {
 	if r != nil && r.Document.Run.Status == record.RunDone {
 		return nil
@@ -363,7 +365,7 @@ func ended(r *app.Result, err error) error {
 	return err
 }
 
-// versioned returns a version and the plan of a task for it.
+// versioned returns the version that word names, and the plan of a task for this version.
 func (b *Service) versioned(t task, word string) (v app.RouterVersion, pl *plan.Plan, err error) {
 	if word != "" {
 		v, err = b.Version(word)
@@ -375,7 +377,7 @@ func (b *Service) versioned(t task, word string) (v app.RouterVersion, pl *plan.
 	return v, pl, err
 }
 
-// compare measures a version against the good one, or continues that.
+// compare compares a version with the good version, or continues the comparison.
 func (b *Service) compare(ctx context.Context, t task) (o outcome, err error) {
 	options := app.UpgradeOptions{On: b.On, ID: t.ID, Fresh: true}
 	for _, word := range []string{t.Against, t.Version} {
@@ -397,7 +399,8 @@ func (b *Service) compare(ctx context.Context, t task) (o outcome, err error) {
 	return o, nil
 }
 
-// verdict returns the kind of alarm that a comparison raises, "" for none, and its text.
+// verdict returns the text of a comparison and the kind of alarm that the comparison raises, or "" if it
+// raises none.
 func verdict(c *analysis.RunComparison, labels map[string]string) (kind, text string) {
 	if len(c.Summary) > 0 {
 		text = c.Summary[0]
@@ -417,7 +420,7 @@ func verdict(c *analysis.RunComparison, labels map[string]string) (kind, text st
 	return kind, text
 }
 
-// push sends the runs to the team's store. If that fails, they are sent later.
+// push sends the runs to the team's store. If this fails, the service sends them later.
 func (b *Service) push(ctx context.Context) (outcome, error) {
 	if b.App.Dirs.Team == "" {
 		return outcome{}, nil

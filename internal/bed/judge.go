@@ -19,14 +19,14 @@ import (
 const (
 	slower     = "slower"
 	faster     = "faster"
-	bedChanged = "bed"    // the canary changed likewise: it is the testbed
+	bedChanged = "bed"    // the canary changed in the same way, so the testbed changed
 	jobFailed  = "failed" // a job failed
 )
 
 func isDifferent(c comparison.Comparison) bool { return c.Verdict == statistics.Different }
 
-// judge raises the alarms of a job: for a failure, for each comparison that shows a change, and for confirmed
-// changes in the histories of the plans. An alarm of the same key is raised once.
+// judge raises the alarms of a job: for a failure, for comparisons that show a change, and for confirmed
+// changes in the histories of the plans. An alarm is raised only once for each key.
 func (b *Service) judge(ctx context.Context, j Job, failed outcome, found []outcome) error {
 	raise := func(key, kind, text string) error {
 		return b.alarms.raise(key, store.BedAlarm{
@@ -45,7 +45,7 @@ func (b *Service) judge(ctx context.Context, j Job, failed outcome, found []outc
 		return raise(j.ID+" failed", jobFailed, j.Why+": "+failed.Failure)
 	}
 
-	var kinds, texts []string // of one alarm for the version
+	var kinds, texts []string // for a single alarm about the version
 	for _, o := range found {
 		if o.Kind != "" {
 			kinds, texts = append(kinds, o.Kind), append(texts, o.Text)
@@ -60,7 +60,7 @@ func (b *Service) judge(ctx context.Context, j Job, failed outcome, found []outc
 		return raise("version "+j.Version, kind, strings.Join(texts, "\n"))
 	}
 
-	if slices.ContainsFunc(found, func(o outcome) bool { return o.Text != "" }) { // compared
+	if slices.ContainsFunc(found, func(o outcome) bool { return o.Text != "" }) { // the job compared versions
 		return nil
 	}
 
@@ -73,7 +73,8 @@ func (b *Service) judge(ctx context.Context, j Job, failed outcome, found []outc
 	return nil
 }
 
-// judgeHistory raises one alarm for the cells whose last change is confirmed and has the same place.
+// judgeHistory raises an alarm for the cells whose last change is confirmed. Cells with the same kind of
+// change at the same run share one alarm.
 func (b *Service) judgeHistory(ctx context.Context, j Job, name string,
 	raise func(key, kind, text string) error) error {
 	_, pl, err := b.versioned(task{Plan: name}, b.Config.Firmware)
@@ -112,7 +113,7 @@ func (b *Service) judgeHistory(ctx context.Context, j Job, name string,
 	return err
 }
 
-// kindOf returns the kind of alarm that a change of a history raises, or "".
+// kindOf returns the kind of alarm that a change in a history raises, or "" if it raises none.
 func kindOf(x history.Change) string {
 	switch {
 	case x.Status != history.Confirmed || x.Suspect:

@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// enter notes that a job runs.
+// enter records that a job is running.
 func (b *Service) enter(j Job) {
 	b.entering.Lock()
 	defer b.entering.Unlock()
@@ -34,8 +34,8 @@ func (b *Service) enter(j Job) {
 	}
 }
 
-// leave notes how a job ended or, if ctx has ended, that it is interrupted. Other testbeds of this machine
-// may then execute theirs.
+// leave notes how a job ended or, if ctx has ended, that it was interrupted. Other testbeds of this machine
+// can then execute their jobs.
 func (b *Service) leave(ctx context.Context, status string) {
 	b.passTurn()
 	b.mu.Lock()
@@ -48,18 +48,19 @@ func (b *Service) leave(ctx context.Context, status string) {
 	b.live = nil
 }
 
-// passTurn lets other testbeds of this machine work. held is true if it was this testbed's turn.
+// passTurn lets other testbeds of this machine execute jobs. held reports whether this testbed had the turn.
 func (b *Service) passTurn() (held bool) {
 	if b.turn == nil {
 		return false
 	}
 
-	_ = b.turn.Close() // nothing was written
+	_ = b.turn.Close() // no error matters, because nothing was written
 	b.turn = nil
 	return true
 }
 
-// alone waits until no other testbed of this machine executes a job, and keeps others waiting until passTurn.
+// alone waits until no other testbed of this machine executes a job. It then keeps other testbeds waiting
+// until passTurn is called.
 func (b *Service) alone(ctx context.Context) error {
 	if b.turn != nil {
 		return nil
@@ -98,14 +99,14 @@ func (b *Service) alone(ctx context.Context) error {
 
 const otherBedLook = time.Second
 
-// job returns the job that runs, or nil.
+// job returns the running job, or nil if there is none.
 func (b *Service) job() *store.BedJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.live
 }
 
-// change changes the job that runs.
+// change calls f with the running job, if there is one.
 func (b *Service) change(f func(*store.BedJob)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +123,8 @@ func (b *Service) measuring(run string) {
 	b.change(func(j *store.BedJob) { j.Run, j.Trials, j.Total, j.Ready = run, 0, 0, time.Time{} })
 }
 
-// cancellable sets the function that cancels the job that runs. A request that came before calls it at once.
+// cancellable sets the function that cancels the running job. If a request to cancel the job came earlier,
+// cancellable calls the function at once.
 func (b *Service) cancellable(cancel context.CancelCauseFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,10 +134,10 @@ func (b *Service) cancellable(cancel context.CancelCauseFunc) {
 	}
 }
 
-// sink takes the events of a run.
+// sink receives the events of a run.
 type sink struct{ *Service }
 
-// Event notes the progress of a run.
+// Event records the progress of a run.
 func (s sink) Event(e record.Event) {
 	switch e.Event {
 	case progress.Warning:

@@ -28,35 +28,35 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 )
 
-// version describes the version that a trigger found.
+// version describes a version that a trigger found.
 type version struct {
-	id   string // identifies the content
-	name string // of the version, as the lab installs it
+	id   string // identifies the content of the version
+	name string // name of the version, as the lab installs it
 	file string // path of the image, or ""
 }
 
-// versionForm matches names of versions that a trigger may pass on: to a plan, as an argument of the command
-// that installs them, and to pages. No option begins like this.
+// versionForm matches the names of versions that a trigger may pass on: to a plan, to pages, and to the
+// command that installs the version. A name that it matches cannot be mistaken for an option.
 var versionForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
 
-// trigger remembers what it saw last.
+// trigger checks for new versions, and remembers what it found last.
 type trigger struct {
 	plan.BedTrigger
-	images string // directory of its downloads
+	images string // directory for downloaded images
 
-	last    fs.FileInfo // newest file, until it has been seen twice alike
+	last    fs.FileInfo // newest file in the directory at the last check
 	etag    string
-	changed string  // Last-Modified
-	found   version // of the last check
+	changed string  // Last-Modified header of the last download
+	found   version // version that the last check found
 }
 
 const (
-	lookTime = 10 * time.Minute // for one check
+	lookTime = 10 * time.Minute // time limit of one check
 	maxImage = 4 << 30          // bytes
 	keepFree = 1 << 30          // bytes that a download leaves free on its file system
 )
 
-// check returns the newest version, or a zero one if there is none yet.
+// check returns the newest version, or the zero version if there is none yet.
 func (t *trigger) check(ctx context.Context) (v version, err error) {
 	ctx, stop := context.WithTimeout(ctx, lookTime)
 	defer stop()
@@ -83,7 +83,8 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 	return v, nil
 }
 
-// directory returns the newest file, once its size and time were the same in two checks.
+// directory returns the newest file in the directory after two checks in a row have found it with the same
+// size and time.
 func (t *trigger) directory() (v version, err error) {
 	if err := ownDir(t.Directory); err != nil {
 		return v, err
@@ -96,7 +97,7 @@ func (t *trigger) directory() (v version, err error) {
 
 	var newest fs.FileInfo
 	for _, e := range entries {
-		fits, _ := path.Match(cmp.Or(t.Match, "*"), e.Name()) // checked when the bed file was read
+		fits, _ := path.Match(cmp.Or(t.Match, "*"), e.Name()) // checked with the bed file
 		if !fits || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
@@ -153,11 +154,11 @@ func same(a, b fs.FileInfo) bool { return a.Name() == b.Name() && stamp(a) == st
 
 func stamp(i fs.FileInfo) string { return fmt.Sprint(i.Size(), " ", i.ModTime().UnixNano()) }
 
-// errPrivate reports an address that a URL may not lead to.
+// errPrivate means that a URL leads to an address that it may not lead to.
 var errPrivate = errors.New("it is at a private address; allow_private: true permits that")
 
-// public refuses private addresses, and those that may lead to private ones. It is called with the address
-// that is connected to, whatever the name server said before.
+// public returns an error for private addresses, and for addresses that may lead to private ones. The dialer
+// calls it with the address to which it connects, whatever the name server answered before.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -172,7 +173,7 @@ func public(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// special lists further networks whose addresses are local or may lead to local ones (RFC 6890).
+// special lists more networks whose addresses are local or may lead to local addresses (RFC 6890).
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),
@@ -188,7 +189,7 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("fec0::/10"),
 }
 
-// client returns the client of a trigger. It follows redirects only to the same scheme and host.
+// client returns the HTTP client of a trigger. It follows redirects only to the same scheme and host.
 func (t *trigger) client() *http.Client {
 	dialer := net.Dialer{Timeout: time.Minute}
 	if !t.AllowPrivate {
@@ -212,7 +213,7 @@ func (t *trigger) client() *http.Client {
 	}
 }
 
-// download stores what the URL answers, if that is new.
+// download stores the image at the URL, if it is new.
 func (t *trigger) download(ctx context.Context) (v version, err error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL, nil)
 	if err != nil {
@@ -229,7 +230,7 @@ func (t *trigger) download(ctx context.Context) (v version, err error) {
 	defer client.CloseIdleConnections()
 	answer, err := client.Do(q)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the URL, which may have a secret
+		err = failed.Err // without the URL, which may contain a secret
 	}
 
 	if err != nil {
@@ -249,7 +250,7 @@ func (t *trigger) download(ctx context.Context) (v version, err error) {
 	return v, err
 }
 
-// keep stores an image below a name that contains its hash.
+// keep stores an image in a file whose name contains the image's hash.
 func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 	if err := os.MkdirAll(t.images, 0o700); err != nil {
 		return v, err
@@ -295,8 +296,8 @@ func (t *trigger) keep(from io.Reader, base string) (v version, err error) {
 	return v, os.Rename(f.Name(), v.file)
 }
 
-// imageName returns the name of an image: the trigger's, the beginning of the hash, and the extension of
-// base.
+// imageName returns the name of an image. It consists of the trigger's name, the beginning of the hash, and
+// the extension of base.
 func imageName(trigger, sum, base string) string {
 	extension := path.Ext(base)
 	if !versionForm().MatchString("x" + extension) {
@@ -305,7 +306,7 @@ func imageName(trigger, sum, base string) string {
 	return trigger + "-" + sum[:12] + extension
 }
 
-// removeHalf removes what a killed download left.
+// removeHalf removes the file that a killed download left behind.
 func (t *trigger) removeHalf() error {
 	left, err := filepath.Glob(filepath.Join(t.images, ".download-*"))
 	for _, file := range left {
@@ -314,7 +315,7 @@ func (t *trigger) removeHalf() error {
 	return err
 }
 
-// room returns how many bytes an image in dir can have.
+// room returns the maximum size of a new image in dir, in bytes.
 func room(dir string) (int64, error) {
 	var system unix.Statfs_t
 	if err := unix.Statfs(dir, &system); err != nil {
@@ -325,7 +326,7 @@ func room(dir string) (int64, error) {
 	return max(0, min(maxImage, free-keepFree)), nil
 }
 
-// remote returns the commit of a ref of a git repository.
+// remote returns the current commit of a ref in a git repository.
 func (t *trigger) remote(ctx context.Context) (v version, err error) {
 	out, err := host.Run(ctx, host.Local(), host.Command{
 		Path: "git",
@@ -347,7 +348,8 @@ func (t *trigger) remote(ctx context.Context) (v version, err error) {
 
 var commitForm = check.Pattern(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// ask returns the first line that a command prints. No line means that there is no version yet.
+// ask returns the version in the first line that a command prints. If there is no line, there is no version
+// yet.
 func (t *trigger) ask(ctx context.Context) (v version, err error) {
 	if err := host.TrustedCommand(t.Command); err != nil {
 		return v, err

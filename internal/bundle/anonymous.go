@@ -64,8 +64,8 @@ func identity(text string) string {
 	return ""
 }
 
-// fact returns a text from a device's maker, such as a CPU model, if it may be published: it is at most 100
-// bytes long and matches no pattern of identities. Otherwise it returns "".
+// fact returns a text from a device's maker, such as a CPU model, if it may be published. Otherwise, it
+// returns "". A text may be published if it is at most 100 bytes long and matches no pattern of identities.
 func fact(text string) string {
 	if len(text) > 100 || identity(text) != "" {
 		return ""
@@ -180,7 +180,8 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	return out, nil
 }
 
-// known returns an error for unknown factors and levels, and for those that may identify someone.
+// known returns an error for unknown factors and levels, and for factors and levels that may identify
+// someone.
 func known(f record.Factors, c *factor.Catalogue) error {
 	if len(f) == 0 {
 		return errors.New("it has no factors")
@@ -212,8 +213,8 @@ func known(f record.Factors, c *factor.Catalogue) error {
 	return nil
 }
 
-// nameIdentity describes the part of a factor's name that may identify the author: the name or address of a
-// network device in the name of a kernel setting, for example. It returns "" if there is none.
+// nameIdentity describes the part of a factor's name that may identify the author, such as the name or
+// address of a network device in the name of a kernel setting. It returns "" if there is none.
 func nameIdentity(name string) string {
 	plain, _ := factor.Split(name) // the place is always in the lab
 	_, param, _ := strings.Cut(plain, ":")
@@ -289,8 +290,8 @@ func reasons(all []evidence.Reason) []evidence.Reason {
 	return out
 }
 
-// counted lists the undeclared observations of a diagnosis that may be published, because neither their name
-// nor their value identifies anyone: counts, and shares whose names end in _ratio.
+// counted lists the undeclared observations of a diagnosis that may be published. They are counts, and shares
+// whose names end in _ratio, so neither their names nor their values identify anyone.
 var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", "cpu_cores", "drops",
 	"dropped", "tx_dropped", "rx_missed", "rx_errors", "overlimits", "time_squeeze", "outages", "reord_seen",
 	"tunnels", "tunnel_process_cores", "tcp_busy_ratio", "tcp_sndbuf_limited_ratio", "filter_cpu_ratio",

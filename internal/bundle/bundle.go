@@ -311,7 +311,7 @@ type Own struct {
 // RunDevice is the device name of a run's results, because the run does not name its device.
 const RunDevice = "run"
 
-// families lists the tunnels whose variants studies call by one name.
+// families lists tunnels with several variants, which studies call by a single name.
 var families = [...]string{"wireguard", "openvpn", "esp"}
 
 // Results returns the goodput of each cell of a run, except cells without a router.
@@ -364,9 +364,9 @@ func Results(d *analysis.Document) []Own {
 	return out
 }
 
-// Speeds returns the median speeds of a run's cipher cells. Published speeds are those of openssl with one
-// thread, encrypting streams of data. Mode describes how a cell differs from that, and is empty if the two
-// are comparable.
+// Speeds returns the median speeds of a run's cipher cells. Published speeds were measured with one thread of
+// openssl on a stream of data. Mode describes how a cell differs from them, and is empty if the speeds are
+// comparable.
 func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	for _, cell := range d.Cells {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
@@ -418,7 +418,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.Direction, factor.Streams,
 	factor.MTU, factor.PacketSize, factor.NAT, factor.Topology}
 
-// Join returns a catalogue with the results of bundles added to those of studies. Each bundle becomes a
+// Join returns a catalogue with the results of bundles added to the results of studies. Each bundle becomes a
 // source.
 func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	out := &catalogue.Catalogue{
@@ -531,8 +531,8 @@ func (b *Bundle) condition(own Own) string {
 	return strings.Join(words, ", ")
 }
 
-// unusual returns the words for levels that differ from the default, of factors without a field in
-// catalogue.Result.
+// unusual returns the words for levels that differ from the default. It considers only factors that have no
+// field in catalogue.Result.
 func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
 	names := f.Names()
 	c.Sort(names)

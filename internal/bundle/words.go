@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// left stands in place of words that may not be published.
+// left replaces words that may not be published.
 const left = "…"
 
 // maxSpoken limits the bytes of a caveat's text that are published.

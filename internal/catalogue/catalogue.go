@@ -41,7 +41,7 @@ type Device struct {
 	ClockMHz  int    `json:"clock_mhz,omitempty"`
 	MemoryMB  int    `json:"memory_mb,omitempty"`
 	Port      string `json:"fastest_port,omitempty"` // fastest port; both ports if the two used differ
-	Link      string `json:"study_link,omitempty"`   // if a link other than a port limits the study's rates
+	Link      string `json:"study_link,omitempty"`   // link that limits the study's rates, if not a port
 	OS        string `json:"os,omitempty"`
 	OSVersion string `json:"os_version,omitempty"`
 	Crypto    string `json:"crypto_extensions,omitempty"`
@@ -268,8 +268,8 @@ func (r *row) fail(format string, args ...any) {
 	}
 }
 
-// value returns the number in a column divided by scale, which converts the number to our unit, or nil if
-// the field is empty.
+// value returns the number in a column, or nil if the field is empty. It divides the number by scale to
+// convert it to our unit.
 func (r *row) value(column string, scale float64) *float64 {
 	text := r.text(column)
 	if text == "" {
@@ -410,8 +410,8 @@ func (c *Catalogue) source(r *row) string {
 
 var inYear = check.Pattern(` \(\d{4}\)$`)
 
-// device returns a name from devices.csv, optionally followed by a year. A text in parentheses, for
-// anything that is not a device, is returned unchecked.
+// device returns the device of a row. It must be a name from devices.csv, optionally followed by a year. A
+// text in parentheses stands for something that is not a device, and is returned unchecked.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
 	if _, ok := c.Device(inYear().ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
@@ -458,8 +458,8 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether a row's device is the one in meant, ignoring case. The row's device may be
-// followed by a year in parentheses: "Turris Omnia (2021)" matches itself and "Turris Omnia".
+// IsDevice reports whether the device of a row matches the device that is meant, ignoring case. The row's
+// device may be followed by a year in parentheses: "Turris Omnia (2021)" matches itself and "Turris Omnia".
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear().ReplaceAllString(device, ""), meant)
 }

@@ -21,8 +21,8 @@ func Nearest(text string, candidates []string) string {
 }
 
 // Choice returns a hint for a word that is not in words. The hint contains the word that was probably meant,
-// because it is similar or one contains the other. If there is no such word, it lists all words after the
-// noun.
+// which is either similar to text, contains text or is contained in it. If there is no such word, the hint
+// lists all words after the noun.
 func Choice(text, noun string, words []string) string {
 	near := Nearest(text, words)
 	if near == "" {
@@ -73,7 +73,7 @@ func letters(text string) string {
 }
 
 // distance returns the number of insertions, deletions, replacements and transpositions that turn a into b
-// (optimal string alignment), but at most limit. Strings of more than 64 bytes give limit.
+// (optimal string alignment), but at most limit. It returns limit for strings of more than 64 bytes.
 func distance(a, b string, limit int) int {
 	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

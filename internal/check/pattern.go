@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// Pattern returns a function that returns the regular expression text, compiled at the first call. Compiled
-// as package variables, all patterns would take a third of the time in which the program starts.
+// Pattern returns a function that compiles the regular expression text at its first call, and returns it at
+// every call. If all patterns were compiled as package variables, this would take a third of the program's
+// start time.
 func Pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

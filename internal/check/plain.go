@@ -18,8 +18,8 @@ func Steers(r rune) bool {
 		r == '\u2028' || r == '\u2029'
 }
 
-// Plain returns text as valid UTF-8 without the characters of Steers. Text from another machine, a guest or a
-// third-party program passes through it before it is shown or stored.
+// Plain returns text as valid UTF-8 without the characters that Steers reports. Text from another machine, a
+// guest or a third-party program passes through Plain before it is shown or stored.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Steers(r) {

@@ -107,7 +107,8 @@ const (
 	ClockUnwatched = "not known: no cipher was measured while the CPU was watched"
 )
 
-// Threads returns the number of CPUs of a node, from the facts of its environment, or 1 if they lack it.
+// Threads returns the number of CPUs of a node according to the facts of its environment, or 1 if the facts
+// lack it.
 func Threads(facts map[string]string) int {
 	threads, _ := strconv.Atoi(facts["cpu_threads"])
 	return max(1, threads)

@@ -41,11 +41,11 @@ const (
 	Carrier                  // the machine that runs the lab, whatever place the plan names
 	FirstOfWAN               // the WAN port of the first device under test
 	BothEnds                 // both endpoints of the traffic
-	WANLink                  // both ends of the WAN link of the first device under test; other ports follow
+	WANLink                  // both ends of the WAN link of the first device under test, then all other nodes
 )
 
-// Without names the level of a factor that means its absence, and the words that describe a comparison
-// with that level.
+// Without holds the level that means the absence of a factor, and the words that describe a comparison with
+// this level.
 type Without struct{ Level, Words string }
 
 // Declaration describes a factor. Only Name, Doc and Parse are required.
@@ -87,9 +87,9 @@ type Declaration struct {
 	// Param returns a member of a family, whose name ends in a colon. The argument is the part after the
 	// colon.
 	Param func(param string) (Declaration, bool)
-	// Target selects the nodes to which a setting applies if the plan names no place. The setting's knob is
-	// the one named Knob or, if Knob is "", the one with the factor's name. The knob gets the level, or the
-	// result of Value; if that is "", nothing is set.
+	// Target selects the nodes to which a setting applies if the plan names no place. The knob named Knob or,
+	// if Knob is "", the knob with the factor's name applies the setting. The knob gets the level, or the
+	// result of Value. If the result is "", nothing is set.
 	Target Target
 	Knob   string
 	Value  func(level string) string
@@ -101,7 +101,7 @@ type Declaration struct {
 	OnCarrier bool
 
 	// Policy marks a factor that determines how much work the router must do, or a function of the router
-	// that is under test: removing the function would not be tuning. Tunable marks a factor that is not a
+	// that is under test. Removing such a function would not be tuning. Tunable marks a factor that is not a
 	// setting but may limit the traffic of a plan that contains it.
 	Policy, Tunable bool
 
@@ -113,7 +113,7 @@ type Declaration struct {
 	// Dependent factors exist only with certain levels of other factors. Their presence has no meaning by
 	// itself.
 	Dependent bool
-	// Says names a factor whose level, if given, determines the level of this one.
+	// Says names a factor whose level, if given, determines the level of this factor.
 	Says Name
 	// Scales is set if a higher number (of streams, tunnels, CPUs) may increase throughput.
 	Scales bool
@@ -369,8 +369,8 @@ func (c *Catalogue) Sort(names []string) {
 	})
 }
 
-// Position returns the index of a knob's factor in the catalogue, which determines the order of settings,
-// or -1.
+// Position returns the index of a knob's factor in the catalogue, or -1 if there is none. The index
+// determines the order of settings.
 func (c *Catalogue) Position(knob string) int {
 	family, _, isFamily := strings.Cut(knob, ":")
 	if isFamily {

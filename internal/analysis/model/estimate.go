@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// gathered collects the estimates from several sweeps, and the results on which they are based. If there is
-// no estimate, it holds the reason, normally the first one.
+// gathered collects the estimates from several sweeps and the results behind them. If there is no estimate,
+// reason says why: it is the first error or, if there is one, the first ErrImpossible.
 type gathered struct {
 	rates     []float64
 	basis     []string
 	spreads   []float64 // spreads of the results on which the estimates are based
-	few       bool      // a spread is the range of all values, because there are too few runs for an interval
+	few       bool      // a spread is the range of all values, because too few runs were made for an interval
 	low, high float64   // ends of the intervals that the models give; 0 means none
 	reason    error
 }
 
 func (g *gathered) add(bps float64, text string, err error) {
 	if err != nil {
-		// The reason that a sweep is impossible is better than the reason that another sweep is too short.
+		// Prefer an impossible sweep as the reason, because it says more than a sweep that is too short.
 		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
 			g.reason = err
 		}
@@ -54,8 +54,7 @@ func (g *gathered) estimate(none error, model string, assumes ...string) (Estima
 	}, nil
 }
 
-// spans extends the interval to include the interval from low to high, in which a model is valid. high may be
-// +Inf.
+// spans extends the interval to include the interval that a model gives, from low to high. high may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
@@ -213,9 +212,9 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		"the streams' ends take nothing from the router")
 }
 
-// capacity returns the result with the highest rate of a device through a tunnel. It ignores rates that the
-// link limits, and rates of hardware forwarding, which does not use the processor. All other limits only
-// lower a rate.
+// capacity returns the result in which a device had its highest rate through a tunnel. It ignores rates that
+// the link limits. It also ignores rates of hardware forwarding, which does not use the processor. All other
+// limits only lower a rate.
 func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
 	like := catalogue.Result{
 		Device:   device,
@@ -251,7 +250,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 	}
 }
 
-// byOwnClock estimates a rate from the rates that the device itself had at two or more clocks.
+// byOwnClock estimates a rate from the device's own rates at two or more clock frequencies.
 func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "clock") {
@@ -305,8 +304,8 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
-// otherClock reports whether a result that states no clock differs in clock from the query. Such a result was
-// measured at the published clock of its device.
+// otherClock reports whether result r states no clock and the query asks for a clock other than the published
+// one. A result that states no clock was measured at the published clock of its device.
 func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
 
 // noSweep explains why no results match the query in all attributes except the swept one.
@@ -431,8 +430,8 @@ func (w world) speed(d catalogue.Device, algorithm string) (bps float64) {
 	return bps
 }
 
-// fastest returns the speed on one core of the fastest suite that a tunnel may use. If the speed of a suite
-// is unknown, that suite may be the fastest one. In this case, fastest returns only the reason, open.
+// fastest returns the fastest suite that a tunnel may use, and its speed on one core. If the speed of any
+// suite is unknown, that suite may be the fastest, so fastest returns only the reason, open.
 func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, open string) {
 	var missing []string
 	some := false
@@ -463,7 +462,7 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 	return 0, "", open
 }
 
-// stages returns the costs of forwarding and of encryption on a device. The cipher's speed is that for the
+// stages returns the costs of forwarding and of encryption on a device. It uses the cipher's speed with the
 // largest block. ok is false if this speed or the number of encrypting cores is unknown.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
 	s.Cipher = w.speed(d, cipher) * float64(encrypting(d, q.Tunnel))
@@ -474,7 +473,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
 	}
 
-	// Scale to the requested clock, on which the numbers of cycles do not depend.
+	// Scale to the requested clock. The numbers of cycles do not depend on the clock.
 	if strings.EqualFold(d.Name, q.Device) {
 		by := w.overclock(q)
 		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
@@ -566,8 +565,8 @@ type bound struct {
 	open     string // reason why the cipher gives no bound
 }
 
-// atMost returns the lowest upper bound of the rate that is set by the link, the fastest cipher or
-// forwarding.
+// atMost returns the lowest of the upper bounds that the link, the fastest cipher and forwarding set for the
+// rate.
 func (w world) atMost(q catalogue.Result) (b bound) {
 	d, known := w.Device(q.Device)
 	if !known {
@@ -612,7 +611,7 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 }
 
 // withPolicies returns the best rate at which a device forwarded unencrypted packets while IPsec policies
-// were active. It returns 0 if that rate was not measured.
+// were active. It returns 0 if no such rate was measured.
 func (w world) withPolicies(device string) (best float64) {
 	for _, r := range w.rows {
 		if r.Device == device && r.Tunnel == "none" && strings.Contains(r.Condition, "IPsec policies") &&

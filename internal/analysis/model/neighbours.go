@@ -106,8 +106,7 @@ func (b between) text() string {
 }
 
 // interpolate interpolates along one axis if the sweep has results at the requested level of the other axis.
-// Otherwise, it interpolates along both axes in turn, starting at the nearest result for which that is
-// possible.
+// Otherwise, it interpolates along both axes in turn, starting at the nearest result that allows this.
 func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
 	axes := namedAxes(q)
 	if len(axes) == 1 {
@@ -138,7 +137,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
 }
 
-// at returns the results of a sweep that have the same level on an axis as the result like.
+// at returns the results of a sweep that have the same level on axis a as the given result.
 func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
 	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
 		return a.level(r) != a.level(like)
@@ -207,13 +206,13 @@ func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.
 	return low, high
 }
 
-// sizeOf returns a point for a sweep of sizes. It has the size of the result and the given rate.
+// sizeOf returns a point of a sweep of sizes, with the size of the result and the given rate.
 func sizeOf(r catalogue.Result, bps float64) Size {
 	packet, payload, _ := packetOf(r)
 	return Size{packet, payload, bps}
 }
 
-// payloadAs returns the payload of the query's packet. It counts the same headers as result r.
+// payloadAs returns the payload of the query's packet, counting the same headers as in result r.
 func payloadAs(r, q catalogue.Result) int {
 	packet, payload, _ := packetOf(r)
 	asked, _, _ := packetOf(q)
@@ -238,9 +237,9 @@ func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Resu
 }
 
 // byNearest estimates the rate from the nearest of the device's own results, if the device has no results on
-// both sides of the requested levels. On each axis, the result must be within a factor of reach. byNearest
-// assumes that the time per packet does not depend on the size, and the rate does not depend on the number of
-// streams.
+// both sides of the requested levels. On each axis, the level of this result and the requested level may
+// differ by at most a factor of 2 (see reach). byNearest assumes that the time per packet does not depend on
+// the size, and that the rate does not depend on the number of streams.
 func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	if len(namedAxes(q)) == 0 {
 		return Estimate{}, errNoAxis

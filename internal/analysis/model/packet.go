@@ -52,9 +52,10 @@ const (
 	BoundBoth    = "packets and bytes"
 )
 
-// Relative tolerances of rates: RepeatedWithin is the possible error of a rate from at least five runs, and
-// OnceWithin that of a rate from fewer runs. A rate with a wider interval has that interval as its tolerance.
-// A sweep counts as impossible only if no costs of packets and bytes fit all rates within their tolerances.
+// RepeatedWithin and OnceWithin are relative tolerances of rates. RepeatedWithin is the possible error of a
+// rate from at least five runs, and OnceWithin is the possible error of a rate from fewer runs. A rate with a
+// wider interval has this interval as its tolerance. A sweep counts as impossible only if no costs of packets
+// and bytes fit all rates within their tolerances.
 const (
 	RepeatedWithin = .02
 	OnceWithin     = .05
@@ -144,16 +145,16 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	return c, nil
 }
 
-// interval returns the interval of a cost that is limited to at least zero. It is the interval of the
-// unlimited estimate, free ± half, without its negative part, extended to include the limited estimate,
+// interval returns the interval of a cost that cannot be negative. It takes the interval of the unconstrained
+// estimate, free ± half, drops the negative part, and extends the rest to include the constrained estimate,
 // value.
 func interval(value, free, half float64) Interval {
 	return Interval{value, min(value, max(0, free-half)), max(value, free+half), .95}
 }
 
-// possible checks the ratio of the rates at each two sizes against its limits. From the larger to the smaller
-// packet, the rate decreases in proportion to the payload if bytes cost nothing, and by less if packets cost
-// nothing.
+// possible returns ErrImpossible if the rates of two sizes have a ratio outside of its limits. From the
+// larger to the smaller packet, the rate decreases in proportion to the payload if bytes cost nothing, and by
+// less if packets cost nothing. within is the tolerance.
 func possible(sorted []Size, within float64) error {
 	worst, said := within, ""
 	for i, small := range sorted {

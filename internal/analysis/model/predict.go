@@ -40,7 +40,7 @@ type Estimate struct {
 	// OtherDevices marks an estimate that uses results of other devices.
 	OtherDevices bool `json:"other_devices,omitempty"`
 
-	spread    float64 // median of half the interval of the results used ÷ their rate; 0 means none
+	spread    float64 // median, over the results used, of half the interval ÷ rate; 0 means none
 	few       bool    // a spread is the range of all values, because there are too few runs
 	low, high float64 // model's own interval in bit/s; 0 means none, +Inf means no upper end
 }
@@ -306,8 +306,8 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	return differ, onlyA, onlyB
 }
 
-// agree reports whether no attribute has different levels in the results, except for the named attributes. An
-// attribute that only one result has does not differ.
+// agree reports whether two results have no attribute with different levels, ignoring the attributes in
+// except. An attribute that only one of the results states does not count as different.
 func agree(a, b catalogue.Result, except ...string) bool {
 	for _, at := range attributes {
 		x, y := at.of(a), at.of(b)
@@ -329,8 +329,8 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps returns the results that match a query in all attributes except the swept ones. Each group agrees in
-// all attributes except the swept ones.
+// sweeps returns groups of results that match a query in all attributes except the swept ones. The results of
+// a group also agree with each other in these attributes.
 func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
 	groups := map[string][]catalogue.Result{}
@@ -382,8 +382,8 @@ func tunnelOf(r catalogue.Result) overhead.Tunnel {
 }
 
 // packetOf returns the length and payload of a result's inner packet, and the number of outer packets that
-// carry it. The stated length is that of the payload if the goodput and the packet rate imply a payload close
-// to it.
+// carry it. If the goodput and the packet rate imply a payload close to the stated length, that length counts
+// as the length of the payload.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	t := tunnelOf(r)
 	packet = cmp.Or(r.Packet, t.MTU)
@@ -404,7 +404,7 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
 }
 
-// linkShare is the share of a port's ceiling from which the port counts as the limit of a rate.
+// linkShare is the smallest share of a port's ceiling at which the port counts as the limit of a rate.
 const linkShare = .95
 
 // lineCeiling returns the goodput of a line filled with packets like those of a result. For traffic in both

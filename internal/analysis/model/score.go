@@ -57,10 +57,10 @@ const (
 )
 
 // LeaveOneOut estimates each result with each model, based on the other results. A model that uses other
-// devices also does not get the other results of the same device.
+// devices gets no result of the same device.
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
-	others := make([]catalogue.Result, 0, len(results)) // for each result anew
+	others := make([]catalogue.Result, 0, len(results)) // reused for each result
 	for _, m := range models {
 		e := Errors{Model: m.name, Of: of, Suspect: Suspect(results)}
 		var errs, absolute []float64
@@ -105,8 +105,9 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 	return out
 }
 
-// Scored returns the scores for predictions from the user's own results. The score of a model is that on the
-// user's results if it has at least three estimates of them, otherwise that on the published results.
+// Scored returns the scores for predictions from the user's own results. A model with at least three
+// estimates of the user's results gets its score on these results. Any other model gets its score on the
+// published results.
 func Scored(own, published []Errors) []Errors {
 	out := slices.Clone(published)
 	for i := range out {
@@ -121,7 +122,7 @@ func Scored(own, published []Errors) []Errors {
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
 // Within returns the numbers of estimates whose absolute error is up to 5, 10, 25, 50 and 100 %, and the
-// number of those with a larger error.
+// number of estimates with a larger error.
 func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
 		if s.Refused != "" {
@@ -161,9 +162,9 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible describes why no device can have produced some of the results in of. Either a rate exceeds what
-// the link carries, or no fixed costs per packet and per byte explain the rates of a sweep of MTUs or packet
-// sizes.
+// Impossible explains why certain results cannot come from any device: their rate exceeds what the link
+// carries, or no fixed costs per packet and per byte explain the rates of a sweep of MTUs or packet sizes. It
+// examines the results in its last argument. The sweeps come from results.
 func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
 	var reasons []string

@@ -50,9 +50,9 @@ func (g settingGroup) words() string {
 	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
 }
 
-// settings finds the settings with which a device is enough, for a device that is not enough with all
-// settings. Settings count only if they were measured on all paths on which the device was measured, because
-// the rate on another path may be lower.
+// settings finds the settings with which a device is fast enough, if it is not fast enough with all settings.
+// Settings count only if they were measured on all paths on which the device was measured, because the rate
+// on another path may be lower.
 func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	var groups []settingGroup
 	var paths []string

@@ -15,7 +15,8 @@ type SpeedPrediction struct {
 	ClockMHz  float64           `json:"clock_mhz,omitempty"` // requested clock
 	Measured  []catalogue.Speed `json:"measured"`
 	// Scaled holds the measured speeds scaled to the requested clock. It assumes the same number of cycles
-	// per byte or operation. The error of this is unknown, because no study measured a device at two clocks.
+	// per byte or operation. The error of this assumption is unknown, because no study measured a device at
+	// two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
 	// Uncounted describes how many of the device's own speeds were left out of Measured, and why.

@@ -23,7 +23,8 @@ const SevereUnsent = 0.001
 const PacedShortfall = 0.05
 
 // ShapedShortfall is the share by which the goodput of TCP may fall short if a setting of the path limits
-// TCP's rate. It is larger than PacedShortfall, because that rate includes headers, also those of a tunnel.
+// TCP's rate. It is larger than PacedShortfall, because the rate in such a setting includes headers, even
+// those of a tunnel.
 const ShapedShortfall = 0.15
 
 // SearchConfig returns the input of a search. greatest is the default maximum load.
@@ -53,8 +54,8 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	return c
 }
 
-// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path. It is
-// necessary for goals that limit the added delay, and may be nil for others.
+// SearchTrial converts a trial to the input of a search. idle is the latency of the idle path. Only goals
+// that limit the added delay need it, so it may be nil for other goals.
 func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.Trial {
 	s := t.Search
 	out := method.Trial{TrialInput: s.TrialInput, Loss: 1}
@@ -108,7 +109,7 @@ func shortfall(t *record.Trial) float64 {
 const GrowingBacklog = 0.05
 
 // lostConnections returns the share of the flows that failed or were late. If more flows are incomplete at
-// the end than GrowingBacklog allows, it returns the share of incomplete flows if that is larger.
+// the end than GrowingBacklog allows, and their share is larger, it returns their share.
 func lostConnections(t *record.Trial) float64 {
 	if t.Traffic == nil || t.Traffic.ShortFlows == nil || t.Traffic.ShortFlows.Started == 0 {
 		return 1
@@ -124,8 +125,8 @@ func lostConnections(t *record.Trial) float64 {
 	return lost
 }
 
-// addedP99 returns the 99th percentile of the round-trip times under load minus the median of those on the
-// idle path. It returns false if there are too few probes.
+// addedP99 returns the 99th percentile of the round-trip times under load minus the median of the round-trip
+// times on the idle path. It returns false if there are too few probes.
 func addedP99(loaded, idle *record.Latency) (time.Duration, bool) {
 	if loaded == nil || idle == nil {
 		return 0, false
@@ -160,8 +161,8 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 	return sum, true
 }
 
-// LimitsOf returns the input of the search that a trial belongs to, with the limits with which that search
-// started.
+// LimitsOf returns the input of the search that a trial belongs to, with the limits that applied when the
+// search started.
 func LimitsOf(m record.Method, t *record.SearchTrial) method.Config {
 	c := SearchConfig(m.Search, t.Unit, t.Max)
 	c.Min = t.Min

@@ -20,18 +20,20 @@ const (
 	minMatch    = 0.8  // minimum match; the traffic of another run may match by up to 0.76
 	rivalMatch  = 0.05 // offsets are equally likely if their matches differ by at most this
 	coarseMost  = 2000 // maximum number of intervals in the first pass
-	coarseSteps = 4e6  // a quarter of the maximum of intervals × offsets in the first pass
+	coarseSteps = 4e6  // intervals × offsets in the first pass are at most four times this
 	finestSteps = 50   // steps per interval in the last pass
 	// wallWithin is the largest error of a wall clock, in ns. Within it, the wall clock can decide between
 	// offsets with similar matches.
 	wallWithin = int64(10e9)
 )
 
-// Align returns the offset of a counter's clock at which the rates of this counter, seen, correlate best
-// (Pearson) with the rates of another counter, carried. Rates are those between the samples of seen. wall is
-// the offset according to the wall clocks, or 0 if unknown. It decides between offsets with similar matches.
-// Offsets that differ from wall by more than within are not considered, unless within is 0, which means that
-// the wall clock is unreliable.
+// Align returns the offset of the clock of one counter, seen, from the clock of another counter, carried. It
+// is the offset at which the rates of the two counters correlate best (Pearson). Rates are taken between the
+// samples of seen.
+//
+// wall is the offset according to the wall clocks, or 0 if it is unknown. It decides between offsets with
+// similar matches. The parameter within limits how far an offset may differ from wall. If within is 0, the
+// wall clock is unreliable, and all offsets are considered.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
@@ -169,7 +171,7 @@ func peaks(all []Aligned) []Aligned {
 	return tops
 }
 
-// intervals is a counter with the sums that its rates between consecutive samples have.
+// intervals is a counter with sums over its rates between consecutive samples.
 type intervals struct {
 	Curve
 	sum, squares, n float64
@@ -188,7 +190,7 @@ func newIntervals(c Curve) intervals {
 func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
 // agree returns the correlation of the rates with the rates of another counter, whose clock is behind by d.
-// Before and after the samples of that counter, its rate counts as zero.
+// The rate of the other counter counts as zero before its first and after its last sample.
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d
@@ -227,7 +229,8 @@ func (r intervals) agree(other Curve, d int64) float64 {
 	return (products - r.sum*sum/r.n) / math.Sqrt(x*y)
 }
 
-// thinned returns points of a curve that are at least the time apart (in ns) from each other.
+// thinned returns a curve with fewer points. The parameter apart is the minimum time between two points, in
+// ns.
 func thinned(c Curve, apart int64) Curve {
 	var out Curve
 	for i, t := range c.T {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// MinSegment is the minimum number of values between two change points. A single outlier makes no change
-// point.
+// MinSegment is the minimum number of values between two change points. A single outlier is therefore not a
+// change point.
 const MinSegment = 3
 
 // Parameters of the permutation test of a change point. It stops early when random permutations have reached
@@ -105,7 +105,7 @@ type energy struct {
 	tree   []added
 }
 
-// added holds the number and the sum of the values in a range of ranks that were added so far.
+// added holds the number and the sum of the values added so far in a range of ranks.
 type added struct{ count, sum float64 }
 
 func newEnergy(values []float64) *energy {

@@ -32,8 +32,8 @@ const (
 	IntervalPooled = "pooled"          // percentile over all probes of all trials
 )
 
-// Pooled returns a percentile over all probes of n trials. pool contains the sorted round-trip times, and
-// each the percentiles of those trials that have enough probes.
+// Pooled returns a percentile over all probes of n trials. pool contains the sorted round-trip times of all
+// trials. The parameter each contains the percentile of every trial that has enough probes.
 func Pooled(pool []float64, level float64, each []float64, n int) Value {
 	v := Value{
 		Spread: Spread{N: n, Interval: IntervalPooled},
@@ -76,8 +76,8 @@ func quantileRanks(n int, q float64) (low, high int) {
 	return min(low, n), min(max(high, low), n)
 }
 
-// TrimmedMean returns the mean of the smallest values. share is the share of the values that it uses; it uses
-// at least one value. It returns false if there are no values or the mean is infinite.
+// TrimmedMean returns the mean of the smallest values. It uses the given share of the values, but at least
+// one value. It returns false if there are no values or the mean is infinite.
 func TrimmedMean(values []float64, share float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -126,9 +126,9 @@ func QuantileSorted(s []float64, q float64) float64 {
 	return s[min(max(i, 0), len(s)-1)]
 }
 
-// Carries reports whether n independent values are enough for their q-quantile. They are if the quantile has
-// a two-sided 95 % order-statistic interval, which requires qⁿ ≤ 2.5 % and (1-q)ⁿ ≤ 2.5 %. That takes 6
-// values for the median, 36 for p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
+// Carries reports whether n independent values are enough for a two-sided 95 % order-statistic interval of
+// their q-quantile. This requires qⁿ ≤ 2.5 % and (1-q)ⁿ ≤ 2.5 %, which takes 6 values for the median, 36 for
+// p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
 	if q <= 0 || q >= 1 {
 		return n > 0

@@ -13,7 +13,7 @@ type ScalingPoint struct {
 type Scaling struct {
 	SingleBps  float64 `json:"single_bps"` // X(1)
 	Contention float64 `json:"contention"` // serial share of the work
-	Coherence  float64 `json:"coherence"`  // cost that each stream, tunnel or core causes to every other one
+	Coherence  float64 `json:"coherence"`  // cost that each stream, tunnel or core imposes on every other one
 }
 
 // At returns X(n).

@@ -88,8 +88,8 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// minFall is the smallest decrease of the logarithm of the response at the smallest step that counts as a
-// bend.
+// minFall is the smallest fall that counts as a bend. It is the decrease of the logarithm of the response at
+// the smallest step.
 const minFall = .07
 
 // Knee fits a response that is constant while the resource falls to its share k, called the knee, and then

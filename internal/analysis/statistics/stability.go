@@ -31,16 +31,17 @@ func ConsistencyWord(ratio float64) string {
 
 // WindowEvenness returns the consistency ratio of a window. This is the mean absolute deviation of the binned
 // rates from their linear trend, divided by their mean and multiplied by 1.2533, so that it equals the
-// coefficient of variation for normal noise. The mean absolute deviation grows in proportion to the time with
-// a bad rate. A single stall does not dominate it, as it does the standard deviation. Drops in less than half
-// of the window do not vanish from it, as from the median deviation. The trend is removed, because drift is a
-// separate reason for doubt.
+// coefficient of variation for normal noise.
+//
+// The mean absolute deviation grows in proportion to the time with a bad rate. Unlike the standard deviation,
+// it is not dominated by a single stall. Unlike the median deviation, it shows drops that take less than half
+// of the window. The trend is removed, because drift is a separate reason for doubt.
 func WindowEvenness(curves []Curve, from, to int64) (float64, bool) {
 	return Evenness(binned(curves, from, to, evenBin, evenBinsMax))
 }
 
-// binned returns the rates of a window in bins of the given length. It returns at most most bins, which are
-// longer for a long window.
+// binned returns the rates of a window in bins of the given length. The parameter most is the maximum number
+// of bins. A long window has longer bins.
 func binned(curves []Curve, from, to, length, most int64) []float64 {
 	return Rates(curves, from, to, int(max(min((to-from)/length, most), 0)))
 }

@@ -37,7 +37,7 @@ func VerdictOfDifference(n int, low, high, p float64) string {
 	return verdictAgainst(0, n, low, high, p)
 }
 
-// verdictAgainst compares an interval with none, the value that means no difference.
+// verdictAgainst compares an interval with the value none, which means no difference.
 func verdictAgainst(none float64, n int, low, high, p float64) string {
 	switch {
 	case n < MinInterval:

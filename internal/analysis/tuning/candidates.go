@@ -60,8 +60,8 @@ func given(change func(now string) string) func(Situation, string) string {
 	}
 }
 
-// asSet converts a level of the factor firewall with a list of rules to the level with as many rules in a
-// set. It returns "" if that is not possible.
+// asSet converts a level of the factor firewall with a list of rules to a level with the same number of rules
+// in a set. It returns "" if that is not possible.
 func asSet(now string) string {
 	number, rest, _ := strings.Cut(now, " ")
 	if number == "0" || strings.HasPrefix(rest, "in a ") {
@@ -250,7 +250,7 @@ func (s Situation) means(levels factor.Cell) bool {
 	return true
 }
 
-// parses replaces levels by their canonical form, and reports whether all of them are valid.
+// parses replaces levels with their canonical form, and reports whether all of them are valid.
 func (s Situation) parses(levels factor.Cell) bool {
 	for name, level := range levels {
 		d, ok := s.Catalogue.Lookup(name)

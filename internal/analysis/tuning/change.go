@@ -37,7 +37,7 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer sets the change's class and GainAtMost to those of the first cause in one of the classes.
+// answer copies the class and GainAtMost of the first cause that has one of the classes to the change.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {

@@ -279,7 +279,8 @@ func (j *Scored) conclude() {
 	}
 }
 
-// score returns the verdict about one effect. A delay that grew but does not exceed the budget is no harm.
+// score returns the verdict about one effect. A delay that grew but does not exceed the budget does not count
+// as harm.
 func (e *Effect) score() string {
 	sure := e.N >= statistics.MinInterval && e.PValue <= significance
 	if slices.Contains(delays[:], e.Metric) {

@@ -108,8 +108,8 @@ func (j *Scored) added() Set {
 	})
 }
 
-// worst returns, of the effects on rates, the one whose confidence interval lies lowest. It returns nil if no
-// rate was compared.
+// worst returns the effect on rates with the lowest confidence interval. It returns nil if no rate was
+// compared.
 func (j *Scored) worst() *Effect {
 	var out *Effect
 	for i := range j.Effects {

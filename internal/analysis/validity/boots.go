@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// SetAside removes the trials that ran during other boots of a router (see record.Trial.Boots), and returns
-// them. It keeps the trials of the boot with the most successful trials or, of several such boots, the
-// earliest one. all must be in the order of the run.
+// SetAside keeps, for each router, the trials of one boot (see record.Trial.Boots). This is the boot with the
+// most successful trials or, of several such boots, the earliest one. SetAside marks the trials of other
+// boots as failed, and returns them. all must be in the order of the run.
 func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
 	count := map[boot]int{}

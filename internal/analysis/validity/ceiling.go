@@ -353,8 +353,7 @@ type hop struct{ node, back, next string }
 
 // routeOf returns the shortest path from near to far along the topology's links.
 func routeOf(top *record.Topology) []hop {
-	// A step leads to a node: from is the previous node, out its port to this node, and in this node's port
-	// to it.
+	// A step leads to a node. from is the previous node, out is that node's port, and in is this node's port.
 	type step struct{ from, out, in string }
 	came := map[string]step{top.Near: {}}
 	queue := []string{top.Near}

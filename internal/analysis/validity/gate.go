@@ -29,7 +29,7 @@ const (
 	gateLateKernel = int64(20e6) // ns; only the spacing of the probes suffers, because the kernel stamps them
 	gateLateUser   = int64(5e6)  // ns; the delay is part of the measured round-trip time
 	gateSkipped    = .20         // share of the probes that were skipped
-	gateEdge       = .01         // by how much an end read its counters late, as a share of the window
+	gateEdge       = .01         // how late an end read its counters, as a share of the window
 )
 
 // trialCheck holds the inputs of the checks of one trial.
@@ -67,10 +67,10 @@ func because(kind string, fact at, format string, args ...any) []evidence.Reason
 	return []evidence.Reason{{Kind: kind, Text: fmt.Sprintf(format, args...), Facts: []at{fact}}}
 }
 
-// testerLimited returns a reason if the tester was the limit: the generator did not send all requested
-// packets, the receiver's buffers or the sender's bursts lost packets or, on a machine of its own, a thread
-// of the generator was always busy. A busy thread on a shared machine proves nothing, because all roles
-// compete for CPU time.
+// testerLimited returns a reason if the tester was the limit. This is the case if the generator did not send
+// all requested packets, or if the receiver's buffers or the sender's bursts lost packets. On a machine of
+// its own, it is also the case if a thread of the generator was always busy. A busy thread on a shared
+// machine proves nothing, because all roles compete for CPU time.
 func testerLimited(s trialCheck) []evidence.Reason {
 	r := s.m.Values[metrics.UnsentRatio]
 	if r > gateUnsent {
@@ -417,9 +417,9 @@ func lateProbe(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// lateEdge returns a reason if an end of a TCP load read its counters so late that its rate covers another
-// interval than the window. It ignores UDP, because a UDP rate counts the datagrams that were sent in the
-// window.
+// lateEdge returns a reason if an end of a TCP load read its counters so late that its rate covers an
+// interval other than the window. It ignores UDP, because a UDP rate counts the datagrams that were sent in
+// the window.
 func lateEdge(s trialCheck) []evidence.Reason {
 	if s.traffic().Load.Protocol != "tcp" {
 		return nil

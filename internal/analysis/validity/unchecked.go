@@ -88,8 +88,8 @@ func (s trialCheck) pathUnproven() string {
 	return ""
 }
 
-// tooShort explains why a window is too short for a check that requires a duration of least, in ns. It
-// returns "" if the window is long enough.
+// tooShort explains why a window is too short for a check, or returns "" if it is long enough. The parameter
+// least is the minimum length of the window in ns.
 func tooShort(window, least int64) string {
 	if window >= least {
 		return ""
