@@ -235,8 +235,8 @@ func (b *Service) release(ctx context.Context) (outcome, error) {
 	return b.tried(ctx, func() (outcome, error) { return outcome{}, b.App.RestoreAll(ctx) })
 }
 
-// tried calls f. If f fails for a reason that may pass, tried repeats the call up to two times. For as long as
-// otherRunTime, calls do not count that fail because labgrid's coordinator cannot be reached.
+// tried calls f. If f fails for a reason that may pass, tried repeats the call up to two times. For as long
+// as otherRunTime, calls do not count that fail because labgrid's coordinator cannot be reached.
 func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome, error) {
 	end, last := time.Now().Add(otherRunTime), ""
 	for i := 0; ; {

@@ -53,7 +53,7 @@ type BedSchedule struct {
 	Cron  string    `json:"cron"`
 	Plans []string  `json:"plans"`
 	Next  time.Time `json:"next"`
-	// By is the time by which a job of this schedule has to have ended. After that time, the testbed counts
+	// By is the time by which a job of this schedule has to have succeeded. After that time, the testbed counts
 	// as silent.
 	By time.Time `json:"by"`
 }
@@ -310,7 +310,7 @@ type BedRequest struct {
 
 // Kinds of requests.
 const (
-	AskStart  = "start"  // run a plan of the testbed now
+	AskStart  = "start"  // run a plan of the testbed, now or at At
 	AskCancel = "cancel" // end a job that runs or waits
 )
 
