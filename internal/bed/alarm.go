@@ -21,8 +21,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// alarms keeps the alarms of a testbed in a file. It keeps up to maxAlarms alarms until they are
-// delivered, and the newest ones longer, so that no alarm is raised twice.
+// alarms keeps the alarms of a testbed in a file. It keeps up to maxAlarms alarms until they are delivered,
+// and the newest ones longer, so that no alarm is raised twice.
 type alarms struct {
 	file string
 	how  plan.BedAlarm

@@ -53,8 +53,8 @@ type BedSchedule struct {
 	Cron  string    `json:"cron"`
 	Plans []string  `json:"plans"`
 	Next  time.Time `json:"next"`
-	// By is the time by which a job of this schedule has to have succeeded. After that time, the testbed counts
-	// as silent.
+	// By is the time by which a job of this schedule has to have succeeded. After that time, the testbed
+	// counts as silent.
 	By time.Time `json:"by"`
 }
 
