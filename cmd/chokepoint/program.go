@@ -206,8 +206,8 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	return cmd
 }
 
-// homeless lists the commands that do not use the program's directories. plan check may need them for a lab
-// and prepares them itself.
+// homeless lists the commands that do not use the program's directories. One of them, plan check, may need
+// the directories for a lab and prepares them itself.
 var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
 
 // runless lists further commands that neither read nor write runs.
@@ -478,7 +478,7 @@ func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd
 func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
 
 // known returns an error unless word is empty or in words. The error suggests the word that was probably
-// meant, and calls words by noun, such as "devices".
+// meant. noun says what the words are, such as "devices".
 func known(text, word, noun string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil

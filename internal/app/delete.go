@@ -21,8 +21,8 @@ import (
 type Deletion struct{ Removed, Named []store.Head }
 
 // Delete removes runs and their directories: the named runs and, if keep is not negative, all other runs
-// except those with a name and the newest keep ones. It never removes a run in progress. With an error, it
-// also returns the runs that were already removed.
+// except those with a name and the keep newest. It never removes a run in progress. If it fails, it also
+// returns the runs that were already removed.
 func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletion, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {

@@ -79,8 +79,8 @@ func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs
 
 const reportName = "report.html"
 
-// Place returns the path for an output file of a run, and the function that creates the file. The path is
-// file. If file is empty, the path is name in the run's directory, which Place creates.
+// Place returns the path for an output file of a run, and the function that creates the file. If file is not
+// empty, it is the path. Otherwise, the path is name in the run's directory, which Place creates.
 func (d Dirs) Place(run, file, name string) (path string, create func(string) (*userfile.File, error),
 	err error) {
 	if file != "" {

@@ -301,8 +301,8 @@ var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", 
 // maxFigures limits the numbers published for one cause or reason.
 const maxFigures = 8
 
-// figures returns the publishable numbers among facts: declared metrics, and the observations in counted,
-// which get a new text. Elements and texts are dropped.
+// figures returns the publishable numbers among facts: declared metrics, and the observations in counted. It
+// drops the elements and replaces the texts.
 func figures(all []evidence.Evidence) []evidence.Evidence {
 	out := []evidence.Evidence{}
 	for _, e := range all {

@@ -308,7 +308,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	// A state from before or after an earlier change means that this change was undone.
+	// A state that an earlier change found or made means that the change in question was undone.
 	for _, e := range b.earlier {
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)

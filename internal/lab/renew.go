@@ -274,7 +274,7 @@ var verbEnds = host.Verb("guest", "ends")
 // next connection.
 var verbKill = host.Verb("guest", "kill")
 
-// Guard waits until a router that is a guest ends, and returns an error that contains the end of its console
+// Guard waits until the guest of a router exits, and returns an error that contains the end of its console
 // output. A guest that hangs is killed. Guard returns nil if ctx ends first or no router is a guest.
 func (l *Lab) Guard(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -92,9 +92,9 @@ func (r *reader) addValidity(n *yaml.Node, d *record.Design, text, level, where 
 	return r.addRequirement(n, d, req, where, err)
 }
 
-// addRequirement adds a threshold with the conditions in where. The argument wrong is the error found in the
-// rest of the threshold's text. addRequirement returns an error instead if that text or the conditions are
-// not valid.
+// addRequirement adds a threshold with the conditions in where. wrong is the error, if any, that was found in
+// the rest of the threshold's text. If wrong is not nil or the conditions are not valid, addRequirement adds
+// nothing and returns an error.
 func (r *reader) addRequirement(n *yaml.Node, d *record.Design, req record.Requirement, where string,
 	wrong error) (err error) {
 	wrong = r.note(wrong)

@@ -75,7 +75,7 @@ type Cored interface{ Cores(dst []float64) []float64 }
 // drivers.
 type Declarer interface{ Declared() []record.Metric }
 
-// ByScope returns the probes with a scope. record.ScopeHost is for metrics of the whole machine, and
+// ByScope returns the probes of the given scope. record.ScopeHost is for metrics of the whole machine, and
 // record.ScopeNode for metrics of each network namespace.
 func ByScope(list []Probe, scope string) []Probe {
 	return slices.DeleteFunc(slices.Clone(list), func(p Probe) bool { return p.Scope != scope })

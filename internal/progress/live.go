@@ -139,13 +139,15 @@ func permanent(e record.Event, v *view) line {
 }
 
 // Close draws the last picture, removes it, and prints a line about the end of the run below the permanent
-// lines.
+// lines. It prints no such line for a complete run, because the result that follows says the same.
 func (s *live) Close() error {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
-	if first && s.view.ended != "" {
-		s.above = append(s.above, s.view.endLine(s.now()))
+	v := &s.view
+	complete := v.ended == record.RunDone && v.done() == v.total
+	if first && v.ended != "" && !complete {
+		s.above = append(s.above, v.endLine(s.now()))
 	}
 
 	s.mu.Unlock()

@@ -21,7 +21,7 @@ import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 // Sink receives the events of a run. Event is safe for concurrent use. It does not wait for a terminal, with
 // one exception: for a step, it returns only when the terminal is free for the prompt. After Close, Event
-// does nothing. Close draws the end, restores the terminal and returns the first write error.
+// does nothing. Close draws the final state, restores the terminal and returns the first write error.
 type Sink interface {
 	Event(record.Event)
 	Close() error

@@ -35,8 +35,8 @@ type Latency struct {
 
 // Responsiveness holds the times of requests in the window while TCP loaded the path
 // (draft-ietf-ippm-responsiveness). A foreign request uses a new connection. A loaded request uses a
-// connection that carries the load, and waits behind the data queued there. The process itself takes the
-// times. A time of -1 means that no response arrived.
+// connection that carries the load, and waits behind the data queued there. The process measures the times
+// itself, without kernel time stamps. A time of -1 means that no response arrived.
 type Responsiveness struct {
 	ForeignAt []int64 `json:"foreign_at_ns"` // start of each foreign connection
 	Connect   []int64 `json:"connect_ns"`    // duration of the TCP handshake

@@ -31,8 +31,8 @@ func ordinary(level string) bool {
 	return slices.Contains([]string{"", "-", factor.Off, "default", "auto"}, level)
 }
 
-// independent omits the factors whose level is fixed within each level of the factor called of. For example,
-// an MTU that exists only with a tunnel depends on the tunnel.
+// independent omits the factors whose level is fixed within each level of one factor, whose name is of. For
+// example, an MTU that exists only with a tunnel depends on the tunnel.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return filter(names, func(n string) bool {
 		by := map[string]string{}
@@ -46,7 +46,7 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	})
 }
 
-// implied describes the factors whose levels follow from a level of the factor called of.
+// implied describes the factors whose levels follow from the given level of one factor, whose name is of.
 func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	rest := without(v.varying(cells), of)
 	names := without(rest, independent(cells, rest, of)...)

@@ -144,7 +144,7 @@ func HistorySVG(h *history.History) ([]byte, error) {
 // HistoryHTML returns a page with a chart and a table for each cell. The page needs no network.
 func HistoryHTML(h *history.History) ([]byte, error) { return LinkedHistoryHTML(h, nil) }
 
-// LinkedHistoryHTML returns the page of HistoryHTML, with links to the other pages of a server above it.
+// LinkedHistoryHTML returns the page of HistoryHTML, with links to a server's other pages at the top.
 func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	var all []Section
 	for i := range h.Cells {

@@ -107,7 +107,7 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 	return out
 }
 
-// doubtful returns a legend for the sign of suspect results, if there are any. The footer of a saved chart
+// doubtful returns a legend for the marker of suspect results, if there are any. The footer of a saved chart
 // lists the reasons.
 func doubtful(cells []*analysis.Cell, class string) []LegendItem {
 	if !slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {

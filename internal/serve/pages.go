@@ -71,7 +71,7 @@ func (s *Server) noteOnce(text string) {
 	}
 }
 
-// runOf returns the run with an id.
+// runOf returns the run with the given id.
 func runOf(heads []app.Head, id string) (app.Head, error) {
 	i := slices.IndexFunc(heads, func(h app.Head) bool { return h.ID == id && h.Damaged == "" })
 	if i < 0 {

@@ -319,9 +319,9 @@ type taken struct {
 	from   netip.Prefix
 }
 
-// take adds n to the number of places that an address occupies. It returns false if the number would exceed
-// most: a client that reads slowly keeps its place for a long time, and other clients would not be answered.
-// Clients on this machine are not counted, because they may come through a proxy.
+// take adds n to the number of places that an address occupies. It returns false if the address would then
+// occupy more than most places, because slow clients keep their places for a long time and would leave none
+// for others. Clients on this machine are not counted, because they may come through a proxy.
 func (s *Server) take(t taken, n, most int) bool {
 	if t.from.Addr().IsLoopback() {
 		return true

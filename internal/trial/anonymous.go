@@ -81,8 +81,7 @@ const deviceFact = "device:"
 var deviceNamed = check.Pattern(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
 	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
 
-// personal returns the names of devices, in facts and outputs, that a user chose or that contain an
-// address.
+// personal returns the device names in facts and outputs that a user chose or that contain an address.
 func (c *Conformance) personal() []string {
 	found := map[string]bool{}
 	for _, all := range []map[string]string{c.Facts, c.Missing} {

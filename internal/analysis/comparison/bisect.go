@@ -24,11 +24,11 @@ const (
 //
 // Bisect keeps a probability for each position of the step, and updates all of them with every run. The
 // blocks of the ends give the size of the step, the noise of a run and the drift of the tester. Bisect next
-// measures the version for which it is least certain whether it has the step. The search ends when one
-// position has nearly all the probability. The level of the tester is estimated from all runs, because each
-// run shows that level, whatever the position of the step. Therefore, the good end is booted again only if
-// the level has become uncertain, and before an answer. The hypothesis of two steps, each a part of the
-// whole, competes with the hypothesis of a single step.
+// measures the version about which it is least certain: the version may or may not have the step. The search
+// ends when one position has nearly all the probability. The level of the tester is estimated from all runs,
+// because each run shows that level, whatever the position of the step. Therefore, the good end is booted
+// again in two cases only: if the level has become uncertain, and before an answer. The hypothesis of two
+// steps, each a part of the whole, competes with the hypothesis of a single step.
 type Bisect struct {
 	Versions int          // number of versions
 	Unusable map[int]bool // versions that cannot be measured, such as commits that do not build

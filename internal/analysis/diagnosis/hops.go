@@ -97,8 +97,8 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds returns the number of overlimits per packet, reduced by the degree to which the queue is idle. If
-// overlimits are not counted, as with fq, a port that sends at the queue's rate counts as throttled.
+// holds returns the number of overlimits per packet, multiplied by the degree to which the queue is not idle.
+// If overlimits are not counted, as with fq, a port that sends at the queue's rate counts as throttled.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)

@@ -240,7 +240,7 @@ func (j Candidate) evidence() (out factList) {
 	return out
 }
 
-// with returns the candidate with more terms.
+// with returns a copy of the candidate with additional terms.
 func (j Candidate) with(terms ...Term) Candidate {
 	j.Terms = append(slices.Clone(j.Terms), terms...)
 	return j

@@ -194,10 +194,10 @@ type deviceMove struct {
 	tunnel             int     // number of the tunnel, from 1; 0 means that the device belongs to no tunnel
 }
 
-// devicesMoved groups the growth of counters by device. The counters of a tunnel itself, which count the
-// bytes that its near end sent and received, each have one direction. For other devices, the counter with
-// more bytes counts if the load has one direction. Received and sent bytes are added up for a load in both
-// directions, and for the check, whose answers are as long as its requests.
+// devicesMoved groups the growth of counters by device. A tunnel's own counters count the bytes that its near
+// end sent and received, so each has one direction. For other devices, devicesMoved takes the larger of the
+// two counters if the load has one direction. For a load in both directions, it adds up received and sent
+// bytes, and also for the check, whose answers are as long as its requests.
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {

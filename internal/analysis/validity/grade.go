@@ -188,7 +188,7 @@ func (c *grading) addFailures(good, trials []*Graded, ended string) {
 	}
 }
 
-// addVerify adds the reasons of the verifying trials on the cell's path to the cell. If such a trial was
+// addVerify adds to the cell the reasons that the verifying trials on its path have. If such a trial was
 // repeated, only the last successful attempt counts, as for other rows.
 func (c *grading) addVerify(verify []*Graded) {
 	ok := map[string]bool{}

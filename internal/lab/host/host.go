@@ -79,8 +79,8 @@ type Agent interface {
 // handler's error. Close abandons the session: the node cancels the context of the handler, and the handler
 // undoes its changes.
 //
-// On the node, Recv returns io.EOF after the controller called Finish. After the controller called Close, or
-// if the connection is lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and
+// On the node, Recv returns io.EOF after the controller calls Finish. If the controller calls Close or the
+// connection is lost, Recv returns ErrAbandoned and the handler's context is cancelled. Finish and
 // Close do nothing on the node, because a handler ends its session by returning.
 type Session interface {
 	Send(v any) error

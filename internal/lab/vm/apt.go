@@ -321,7 +321,7 @@ func parseURIs(out string) map[string]string {
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
 // fetch runs apt-get with one of the download directories. If run as root, apt-get downloads files as another
-// user, who cannot access directories of root. In that case, fetch moves the files of the directory to a
+// user, who cannot access root's directories. In that case, fetch moves the files of the directory to a
 // public directory, in which only root can write, and moves them back afterwards.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {

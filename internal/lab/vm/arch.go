@@ -156,9 +156,9 @@ func checkProgram(path, arch string) error {
 }
 
 // CheckKernel returns an error if QEMU cannot boot a file as a kernel on arch. On amd64, the file must have
-// the header of Documentation/arch/x86/boot.rst. On arm64, it must have the header of
-// Documentation/arch/arm64/booting.rst, be compressed, or be an EFI program. On mipsel, it must be an ELF
-// file.
+// the header that Documentation/arch/x86/boot.rst describes. On arm64, it must have the header that
+// Documentation/arch/arm64/booting.rst describes, be compressed, or be an EFI program. On mipsel, it must be
+// an ELF file.
 func CheckKernel(file, arch string) error {
 	head, err := headOf(file, 1024)
 	if err != nil {

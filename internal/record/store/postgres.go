@@ -30,7 +30,7 @@ func OnServer(place string) bool {
 	return urlBegins().MatchString(place) || libpqForm().MatchString(place)
 }
 
-// Shown returns the place of a store in the form in which it is printed and stored. A URL is without password
+// Shown returns the place of a store in the form in which it is printed and stored: a URL loses its password
 // and options.
 func Shown(place string) string {
 	if !OnServer(place) {

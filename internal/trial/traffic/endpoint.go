@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Worker runs one or several flows on a thread.
+// Worker runs one or more flows on a thread.
 type Worker interface {
-	// Run moves data until the end of the phases. It also returns soon after a call of Unblock.
+	// Run moves data until the end of the phases. It also returns soon after Unblock is called.
 	Run(p *Phases) error
 	Name() string // name for error messages
 }

@@ -174,8 +174,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		return w, nil
 	}
 
-	// The driver is not tried on other devices, because attaching a program to many cards takes the link down
-	// for seconds, and with it all connections, including the control connection.
+	// The driver is not tried on other devices. On many network cards, attaching a program takes the link
+	// down for seconds, and with it all connections, including the control connection.
 	if !slices.Contains([]string{"veth", "tun", "tuntap"}, hop.Kind) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)
