@@ -73,7 +73,7 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) error {
 		return nil
 	}
 
-	missing := errors.New("the plan leaves it out")
+	missing := errors.New("the plan does not measure the tester's ceiling")
 	if !c.Run.Design.Measure.NoCeiling {
 		_, _, rows := c.Ahead()
 		takes := time.Duration(len(kinds)) * ceiling.Each
