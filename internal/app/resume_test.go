@@ -315,8 +315,8 @@ func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
 	}
 }
 
-// TestARunOfAnotherSession is one that a program with another state directory records in the same store: it
-// is seen to run, and neither resumed nor deleted.
+// A run that a program with another state directory records in the same store is seen to run, and is neither
+// resumed nor deleted.
 func TestARunOfAnotherSession(t *testing.T) {
 	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir(), Runtime: t.TempDir()}
 	ctx := t.Context()

@@ -141,7 +141,7 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 }
 
 // within converts the place in an error about a document to a place in the whole text. If the text contains
-// anything besides that document, an error without a place gets the start of the document.
+// more than that document, an error without a place gets the start of the document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

@@ -177,7 +177,7 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 // maxWords is the maximum length of a list in a lab file.
 const maxWords = 50
 
-// defaultBoot is how long to wait for a board to answer over SSH if the lab file sets no limit.
+// defaultBoot limits the wait for a board to answer over SSH if the lab file sets no limit.
 const defaultBoot = 5 * time.Minute
 
 // firmware reads the commands that install another system on the router. They are a program with its

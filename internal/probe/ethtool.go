@@ -55,8 +55,8 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the counters of drivers. Besides the columns of the declared sums, it has a column
-// "device/NAME" for each counter. NAME is the driver's name for the counter.
+// ethtoolSampler reads the counters of drivers. In addition to the columns of the declared sums, it has a
+// column "device/NAME" for each counter. NAME is the driver's name for the counter.
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats

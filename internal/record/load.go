@@ -87,8 +87,8 @@ const (
 	SinkSockets  = "sockets"
 )
 
-// SendersMargin is how long senders continue after the window. A receiver that reads its counters late at the
-// window's end thus does not measure a pause.
+// SendersMargin is the time for which senders continue after the window. A receiver that reads its counters
+// late at the window's end thus does not measure a pause.
 const SendersMargin = 20 * time.Millisecond
 
 // PacketSizes returns the IP lengths of the load's packets in bytes. Each flow repeats the lengths in this

@@ -54,7 +54,7 @@ const (
 // Server answers requests about the runs of an App.
 type Server struct {
 	app    *app.App
-	hosts  []string // names of the server, besides loopback names
+	hosts  []string // names of the server in addition to loopback names
 	mux    *http.ServeMux
 	active chan struct{} // one element per request
 	turn   chan struct{} // held while documents are derived, for one request at a time

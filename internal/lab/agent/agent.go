@@ -30,7 +30,7 @@ type Parts struct {
 	Sysctls  knob.Permission         // kernel settings that may be changed; a guest's agent may change all
 }
 
-// These are the roles of the program, each of which is its first argument: an agent, a child of an agent, the
+// These are the roles of the program. Its first argument selects the role: an agent, a child of an agent, the
 // agent of a guest on a line (see host.ConnectLine), the agent installed on a real machine, and the guard of
 // such an agent.
 const (

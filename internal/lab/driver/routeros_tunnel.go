@@ -16,7 +16,7 @@ import (
 )
 
 // wireguard and wireguardPeers are menus. An end of a tunnel is a WireGuard interface with a peer, addresses
-// and routes (manual, WireGuard), all of which have the same comment. All print commands use a proplist,
+// and routes (manual, WireGuard). All of these have the same comment. All print commands use a proplist,
 // because they would print keys otherwise.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 

@@ -42,11 +42,11 @@ type Bed struct {
 	over    chan error
 }
 
-// jobTime is how long a job may take, with the pauses before it tries a step again.
+// jobTime limits the time of a job, including the pauses before it tries a step again.
 const jobTime = 15 * time.Minute
 
-// mayDie is how often the service is killed in one job, if anything else can be. A job fails on purpose if
-// the service has died five times in a step without a new trial.
+// mayDie limits the kills of the service in one job, if something else can be killed instead. A job fails on
+// purpose if the service has died five times in a step without a new trial.
 const mayDie = 4
 
 // Write writes the files of the testbed. more is added to the bed file.

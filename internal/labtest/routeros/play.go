@@ -23,8 +23,8 @@ import (
 const socket = "console"
 
 // Play emulates a router between 198.18.1.0/24 (lan) and 198.18.2.0/24 (wan) until ctx is done. Console runs
-// commands on it. Play writes its process id to dir, and its configuration twice a second. The clock and port
-// counters are those of this machine. First, Play lets the caller modify the device (with).
+// commands on it. Play writes its process id to dir, and its configuration twice a second. Play reads
+// the clock and the port counters of this machine. First, with may modify the device.
 func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters

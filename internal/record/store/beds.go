@@ -106,7 +106,7 @@ type BedAlarm struct {
 	Unsent   string    `json:"unsent,omitempty"` // why it has not been delivered yet
 }
 
-// quiet is how long a testbed without schedules may be without a report before it counts as silent.
+// quiet limits the time without a report. After it, a testbed without schedules counts as silent.
 const quiet = time.Hour
 
 // Silent returns why a testbed counts as silent, or "" if it does not. A testbed is silent if it should have
@@ -151,7 +151,7 @@ func (e *BedTakenError) Hint() string {
 	return "give each testbed a name of its own; if that host is gone, wait ten minutes"
 }
 
-// takenFor is how long after a report the name belongs to the host that sent it.
+// takenFor limits the time after a report for which the name belongs to the host that sent it.
 const takenFor = 10 * time.Minute
 
 // SetBed stores a testbed's report in place of its last one. It returns a *BedTakenError if another host has
