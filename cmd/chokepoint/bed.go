@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newBedCommand(p *program) *cobra.Command {
@@ -58,7 +59,7 @@ func newBedCheckCommand(p *program) *cobra.Command {
 			}
 
 			for _, t := range s.Config.Triggers {
-				b.printf("trigger %s: looks every %s\n", t.Name, t.Every)
+				b.printf("trigger %s: looks every %s\n", t.Name, unit.Duration(t.Every))
 			}
 			return p.print(b.String())
 		},

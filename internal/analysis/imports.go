@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Carriage holds the traffic of a run's trials. This traffic shows when an import was recorded relative to
@@ -75,7 +76,7 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	far, other := statistics.Align(carried, seen, wall, 0)
 	if other == nil {
 		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were "+
-			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), ClocksAgree), hint)
+			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), unit.Duration(ClocksAgree)), hint)
 	}
 
 	return a, err
@@ -128,7 +129,7 @@ func AheadWords(ns int64) string {
 		round = time.Second
 	}
 
-	return time.Duration(ns).Round(round).String() + " " + word
+	return unit.Duration(time.Duration(ns).Round(round)) + " " + word
 }
 
 // curve returns the traffic of all trials as one counter.

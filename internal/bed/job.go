@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Job is the work that a schedule, a trigger or a request starts.
@@ -259,7 +260,7 @@ func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome
 			i++
 		}
 
-		if text := fmt.Sprintf("%s; trying again in %s", o.Failure, pause); text != last {
+		if text := fmt.Sprintf("%s; trying again in %s", o.Failure, unit.Duration(pause)); text != last {
 			b.note("%s", text)
 			last = text
 		}

@@ -79,6 +79,10 @@ func (b *Service) alone(ctx context.Context) error {
 
 	step := b.job().Step
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		b.note("%s: waiting for another testbed of this machine", step)
+	}
+
 	for errors.Is(err, unix.EWOULDBLOCK) {
 		b.stepping("waiting for another testbed of this machine")
 		if err := host.Pause(ctx, otherBedLook); err != nil {

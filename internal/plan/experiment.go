@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -134,7 +135,7 @@ func (x Patched) Text(v Vocabulary) string {
 
 	fmt.Fprintf(&b, "name: %s\ndescription: %s\n\nmethod:\n", x.Name, yamlScalar(x.Description))
 	fmt.Fprintf(&b, "  duration: %s\n  warmup: %s\n  cooldown: %s\n  runs: %d\n  order: %s\n",
-		short(window), short(m.Warmup), short(m.Cooldown), x.Blocks, OrderAlternated)
+		unit.Duration(window), unit.Duration(m.Warmup), unit.Duration(m.Cooldown), x.Blocks, OrderAlternated)
 	e := x.Experiment
 	if e != nil {
 		fmt.Fprintf(&b, "\nexperiment:\n")
@@ -175,7 +176,7 @@ func (x Patched) Text(v Vocabulary) string {
 	w := x.Design.Measure
 	fmt.Fprintf(&b, "\nmeasure:\n  latency_idle: off\n  latency_loaded: %t\n  probe: %s\n"+
 		"  probe_interval: %s\n  verify: false\n  telemetry: %t\n", w.LatencyLoaded,
-		cmp.Or(w.Probe, ProbeEcho), short(max(w.ProbeInterval, time.Millisecond)), w.Telemetry)
+		cmp.Or(w.Probe, ProbeEcho), unit.Duration(max(w.ProbeInterval, time.Millisecond)), w.Telemetry)
 	if w.NoCeiling {
 		b.WriteString("  tester_ceiling: false\n")
 	}

@@ -151,7 +151,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 		m.Duration = window
 		return &Error{
 			Text: fmt.Sprintf("one cell with %s and windows of %s takes %s and does not fit into %s",
-				unit.Count(runs, "repetition"), short(least), unit.Seconds(budget-spare),
+				unit.Count(runs, "repetition"), unit.Duration(least), unit.Seconds(budget-spare),
 				unit.Seconds(budget)),
 			HintText: "give a longer --for, or a shorter method.duration",
 		}
@@ -169,7 +169,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	}
 
 	if m.Duration < window {
-		cut := fmt.Sprintf("windows of %s instead of %s", short(m.Duration), short(window))
+		cut := fmt.Sprintf("windows of %s instead of %s", unit.Duration(m.Duration), unit.Duration(window))
 		d.Cuts = append(slices.Clone(d.Cuts), cut+p.missed(window, overhead))
 	}
 
@@ -204,5 +204,5 @@ func (p *Plan) missed(window, overhead time.Duration) string {
 
 	keeps := (p.Estimate(overhead) + time.Minute - 1).Truncate(time.Minute)
 	missed := strings.Join(what, ", and ")
-	return fmt.Sprintf(": they miss %s; --for %s would show it", missed, short(keeps))
+	return fmt.Sprintf(": they miss %s; --for %s would show it", missed, unit.Duration(keeps))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -117,7 +118,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		m.Runs = max(int((m.Soak+m.Duration-1)/m.Duration), 1)
 		if m.Runs > maxRuns {
 			return r.fail(soak, "give a longer duration", "a soak of %s has %d windows of %s, more than %d",
-				short(m.Soak), m.Runs, short(m.Duration), maxRuns)
+				unit.Duration(m.Soak), m.Runs, unit.Duration(m.Duration), maxRuns)
 		}
 
 		return nil
@@ -247,8 +248,8 @@ func (r *reader) duration(what string, low, high time.Duration, into *time.Durat
 					hint = "add the unit, such as " + text + "m"
 				}
 			}
-			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, short(low),
-				short(high))
+			return r.fail(n, hint, "%s: %q is not a duration from %s to %s", what, text, unit.Duration(low),
+				unit.Duration(high))
 		}
 
 		*into = d
@@ -310,18 +311,4 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, &factor.LevelError{Text: text, Want: "a duration such as 5s"}
 	}
 	return time.ParseDuration(strings.ReplaceAll(text, " ", ""))
-}
-
-// short formats a duration without zero parts: "1h", not "1h0m0s".
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-
-	return text
 }

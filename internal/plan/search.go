@@ -217,9 +217,9 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 				" needs both latencies, idle and under load")
 		case int64(g.InitialDuration/m.ProbeInterval) < minProbes:
 			return r.fail(at, "set measure.probe_interval: "+
-				short((g.InitialDuration/minProbes).Truncate(time.Millisecond/2)),
+				unit.Duration((g.InitialDuration/minProbes).Truncate(time.Millisecond/2)),
 				what+" needs %d probes in each trial, and %s has %d at %s", minProbes,
-				short(g.InitialDuration), g.InitialDuration/m.ProbeInterval, short(m.ProbeInterval))
+				unit.Duration(g.InitialDuration), g.InitialDuration/m.ProbeInterval, unit.Duration(m.ProbeInterval))
 		}
 	}
 

@@ -130,12 +130,26 @@ func Whole(n float64) string {
 	return digits
 }
 
-// Seconds formats a duration: "1m10s", "2.5s".
+// Seconds formats a duration, rounded to seconds or, if it is short, to tenths of a second: "1m10s", "2.5s".
 func Seconds(d time.Duration) string {
 	if d >= 10*time.Second {
-		return d.Round(time.Second).String()
+		return Duration(d.Round(time.Second))
 	}
 	return d.Round(100 * time.Millisecond).String()
+}
+
+// Duration formats a duration without zero parts: "1h", not "1h0m0s".
+func Duration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+
+	return text
 }
 
 // Scale is a common decimal prefix for numbers that are shown together, such as the bounds of an interval

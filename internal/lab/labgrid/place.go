@@ -22,6 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 const (
@@ -368,7 +369,7 @@ func (h *Held) reserve(ctx context.Context) (name, token string, err error) {
 			"wait: 30m in the place of the lab file waits for it")
 	}
 
-	h.tell(fmt.Sprintf("waiting for %s, at most %s: %s", h.wanted(), h.place.Wait, taken))
+	h.tell(fmt.Sprintf("waiting for %s, at most %s: %s", h.wanted(), unit.Duration(h.place.Wait), taken))
 	name, err = h.await(ctx, r.token)
 	return name, r.token, err
 }
