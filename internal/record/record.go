@@ -253,7 +253,7 @@ type Trial struct {
 	Cipher  *Cipher  `json:"cipher,omitempty"` // for rows of kind RowCipher
 	Idle    *Latency `json:"idle,omitempty"`
 	Loaded  *Latency `json:"loaded,omitempty"`
-	Hops    []*Hop   `json:"hops,omitempty"` // for paths between machines
+	Hops    []*Hop   `json:"hops,omitempty"` // for paths without a tunnel
 	// Boots contains the boot ids of routers that the run did not boot itself, in a lab that existed before
 	// the run. A router that has been rebooted counts as a different router.
 	Boots   map[string]string   `json:"boots,omitempty"`

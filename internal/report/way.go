@@ -207,7 +207,7 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 
 		rest := *l.AddedNs - l.WaitedNs
 		if l.WaitedWhere != "" {
-			text += "; " + unit.Nanoseconds(rest) + " for " + l.WaitedWhere
+			text += "; " + unit.Nanoseconds(rest) + " " + l.WaitedWhere
 		} else if rest > .1**l.AddedNs && len(waited) > 0 {
 			text += "; " + unit.Nanoseconds(rest) + " in no queue"
 		}

@@ -35,10 +35,10 @@ func TestWay(t *testing.T) {
 		DiedPackets:   256,
 		AddedNs:       n(9.5e6),
 		WaitedNs:      7.37e6,
-		WaitedWhere:   "core 0 of the router, which was busy for 97 %",
+		WaitedWhere:   "waiting for core 0 of the router, which was busy for 97 %",
 	}
 	want := []string{"the ends miss 250 to 262 packets; died: 256 at the router's network stack, by a rule",
-		"the load adds 9.50 ms to its RTT: 7.37 ms in the router's lan queue; 2.13 ms for core 0 of the " +
+		"the load adds 9.50 ms to its RTT: 7.37 ms in the router's lan queue; 2.13 ms waiting for core 0 of the " +
 			"router, which was busy for 97 %"}
 	got := ledgerLines(l)
 	if !slices.Equal(got, want) {

@@ -21,14 +21,20 @@ const (
 	hopPatience = time.Second // time to wait after the load's own probe has ended
 )
 
-// hops returns the routers on the path between two machines without a tunnel, the nearest first. A router
-// that does not identify itself has the zero address.
+// hops returns the routers on the path without a tunnel, the nearest first. A router that does not identify
+// itself has the zero address.
 func (a *attempt) hops() []netip.Addr {
-	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
-	if a.c.Hopper == nil || a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" ||
-		x == nil || x.route == nil {
+	ip := cmp.Or(a.d.ip, 4)
+	x := a.c.discovered[ip]
+	switch {
+	case a.c.Hopper == nil || a.way.path.Slot != 0 || a.d.probeOpener != "near":
+		return nil
+	case a.lab.OwnNetwork():
+		return a.lab.Hops(ip)
+	case x == nil || x.route == nil:
 		return nil
 	}
+
 	return x.route.Routers[:min(maxHops, len(x.route.Routers))]
 }
 

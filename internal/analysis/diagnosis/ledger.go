@@ -32,8 +32,9 @@ type Ledger struct {
 	// AddedNs is TCP's mean RTT in the window minus its minimum, or the median one-way delay of datagrams.
 	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
 	WaitedNs float64  `json:"waited_ns"` // total time in queues, of the data and the acknowledgements
-	// WaitedWhere names the busy core for which packets waited, if queues do not explain the added RTT. It is
-	// "" if no core on the path was busy.
+	// WaitedWhere describes where packets spent the added RTT that queues do not explain: waiting for a busy
+	// core or, if no core was busy, in a segment between two nodes or in the endpoints, according to probes
+	// to each router. It is "" if queues explain the added RTT, or if no place is known.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -48,8 +49,68 @@ func (o *Observation) balanceDelay(l *Ledger) {
 
 	l.AddedNs = &added
 	if added-l.WaitedNs > max(.1*added, processingNs) {
-		l.WaitedWhere = o.busyCore()
+		l.WaitedWhere = cmp.Or(o.busyCore(), o.slowSegment(l))
 	}
+}
+
+// slowSegment returns where packets spent at least half of the added RTT that queues do not explain, or "" if
+// there is no such place. Probes to the routers and to the far end divide the path into segments. Time that no
+// probe spent on the path counts as spent in the endpoints.
+func (o *Observation) slowSegment(l *Ledger) (where string) {
+	const minAnswers = 5
+	t := o.Topology()
+	last := len(t.Links) - 1
+	probes := make([]*record.Latency, last+1) // by the last link that they cross
+	probes[last] = o.Trial.Loaded
+	for _, h := range o.Trial.Hops {
+		if h.Number <= last {
+			probes[h.Number-1] = h.Loaded
+		}
+	}
+
+	fastest := o.value(metrics.MinRTTTCP)
+	rest := *l.AddedNs - l.WaitedNs
+	most := rest / 2
+	from, queued, sofar := t.Near, 0.0, 0.0
+	for i, link := range t.Links {
+		queued += l.waitedOn(link)
+		rtts := metrics.Answered(probes[i])
+		if len(rtts) < minAnswers {
+			continue
+		}
+
+		sum := 0.0
+		for _, ns := range rtts {
+			sum += ns
+		}
+
+		added := sum/float64(len(rtts)) - min(rtts[0], cmp.Or(fastest, rtts[0]))
+		here := max(added-sofar-queued, 0)
+		to := link.Ends[1].Node
+		if here >= most {
+			most, where = here, "between the "+from+" and the "+to
+		}
+
+		rest -= here
+		from, queued, sofar = to, 0, added
+	}
+
+	if from == t.Far && rest >= most {
+		return "in the endpoints"
+	}
+	return where
+}
+
+// waitedOn returns the time in ns that packets waited in queues at the ends of a link.
+func (l *Ledger) waitedOn(link record.TopoLink) (ns float64) {
+	for _, a := range slices.Concat(l.Data, l.Acks) {
+		for _, end := range link.Ends {
+			if end.Node == a.Node && end.Port == a.Element {
+				ns += a.WaitedNs
+			}
+		}
+	}
+	return ns
 }
 
 // netemVaries is the largest variation, in ns, of a netem's delay in an emulated router.
@@ -79,14 +140,14 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
-// busyCore describes the busiest core on the path, or returns "" if no core was busy for more than 80 % of
+// busyCore describes waiting for the busiest core on the path, or returns "" if no core was busy for more than 80 % of
 // the window.
 func (o *Observation) busyCore() string {
 	s := o.fullestOf(append(o.wayNodes(), record.HostNode)...)
 	if s.Full.Busy <= .8 {
 		return ""
 	}
-	return say("%s of the %s, which was busy for %h", s.Full, s.Node, s.Full.Busy)
+	return say("waiting for %s of the %s, which was busy for %h", s.Full, s.Node, s.Full.Busy)
 }
 
 // senderLedger returns what limited TCP, or nil if the load is not TCP.
