@@ -71,7 +71,7 @@ func (x *aRun) elsewhere(r recorded) float64 {
 	}
 
 	for _, cell := range x.document().Cells {
-		if cell.Factors.Key() == key {
+		if sameCell(cell.Factors.Key(), key) {
 			return cell.Metrics[record.HostNode+"_"+metrics.ForeignRatio].Median
 		}
 	}
@@ -183,6 +183,11 @@ func (c levels) key() (string, error) {
 	return p.Cells()[0].Key(), nil
 }
 
+// sameCell compares keys. A cell has no level of nat where the router does NAT of its own.
+func sameCell(a, b string) bool {
+	return strings.ReplaceAll(a, "nat=off ", "") == strings.ReplaceAll(b, "nat=off ", "")
+}
+
 // trialsOf returns the trials of a cell that ended well, or whose path was found not to carry what it should,
 // and the median of their goodput; why says why there is none.
 func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
@@ -192,14 +197,14 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 	}
 
 	for _, cell := range x.document().Cells {
-		if cell.Factors.Key() == key {
+		if sameCell(cell.Factors.Key(), key) {
 			goodput = cell.Metrics[metrics.Goodput].Median
 		}
 	}
 
 	for i := range x.Trials {
 		t := &x.Trials[i]
-		if t.Row.Kind != record.RowLoad || t.Row.Cell() != key {
+		if t.Row.Kind != record.RowLoad || !sameCell(t.Row.Cell(), key) {
 			continue
 		}
 
@@ -214,7 +219,7 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 	if len(ids) == 0 && why == "" {
 		why = "there is no trial of it"
 		for _, s := range slices.Concat(x.Skipped, x.Design.Skipped) {
-			if s.Factors.Key() == key {
+			if sameCell(s.Factors.Key(), key) {
 				why = "skipped: " + s.Reason
 			}
 		}
