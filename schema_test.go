@@ -15,6 +15,7 @@ import (
 type schema struct {
 	types map[string]*ast.TypeSpec // "record.Trial"
 	docs  map[string]string
+	file  map[string]string // that declares a type
 	page  map[string]string // that describes a type
 	todo  []string
 	done  map[string]bool
@@ -34,6 +35,7 @@ func newSchema(t *testing.T) *schema {
 	s := &schema{
 		types: map[string]*ast.TypeSpec{},
 		docs:  map[string]string{},
+		file:  map[string]string{},
 		page:  map[string]string{},
 		done:  map[string]bool{},
 	}
@@ -53,6 +55,7 @@ func newSchema(t *testing.T) *schema {
 				if ts, ok := spec.(*ast.TypeSpec); ok {
 					s.types[pkg+"."+ts.Name.Name] = ts
 					s.docs[pkg+"."+ts.Name.Name] = strings.TrimSpace(g.Doc.Text())
+					s.file[pkg+"."+ts.Name.Name] = f.path
 				}
 			}
 		}
@@ -100,7 +103,12 @@ func (s *schema) write(page, root string) string {
 
 func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.StructType) {
 	pkg, short, _ := strings.Cut(name, ".")
-	fmt.Fprintf(b, "#### %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n", short, s.docs[name])
+	fmt.Fprintf(b, "#### %s\n\n", short)
+	if s.docs[name] != "" {
+		b.WriteString(s.docs[name] + "\n\n")
+	}
+
+	fmt.Fprintf(b, "The type is declared in `%s`.\n\n| field | type | meaning |\n|---|---|---|\n", s.file[name])
 	s.writeFields(b, page, pkg, st)
 	b.WriteString("\n")
 }

@@ -20,7 +20,7 @@ type Spread struct {
 	Low      float64 `json:"low"`
 	High     float64 `json:"high"`
 	N        int     `json:"n"`
-	Interval string  `json:"interval"` // one of the Interval constants
+	Interval string  `json:"interval"` // "single", "range", "order-statistic" or "pooled"
 	Level    float64 `json:"level"`    // actual confidence level, 0 to 1; 0 for a range
 }
 
