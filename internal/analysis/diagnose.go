@@ -21,12 +21,31 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	_, tester := validity.TesterCeiling(run, f)
 	return &diagnosis.Observation{
 		Run:     run,
-		Trial:   j.Trial,
+		Trial:   fromStart(j),
 		Metrics: j.Metrics,
 		Reasons: j.Reasons,
 		Line:    diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
 		Tester:  diagnosis.Limit{Metric: validity.TesterMetric(f), Value: tester},
 	}
+}
+
+// fromStart returns the trial. If a TCP load stood still in the window, the window of the result begins with the
+// warm-up: packets of such a load died before the window, and in it TCP only waits to send them again.
+func fromStart(j *validity.Graded) *record.Trial {
+	t := j.Trial
+	got, ok := j.Metrics.Values[metrics.Goodput]
+	if !ok || got > 0 || t.Traffic == nil || t.Traffic.Load.Protocol != "tcp" {
+		return t
+	}
+
+	for _, p := range t.Phases {
+		if p.Name == record.PhaseWarmup {
+			t = new(*t)
+			t.Window.Start = p.Start
+		}
+	}
+
+	return t
 }
 
 // pathOf returns a key for a trial's path. After each boot of the path's router, the path has another key.

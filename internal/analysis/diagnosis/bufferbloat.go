@@ -5,6 +5,9 @@ import "github.com/chokepoint-lab/chokepoint/internal/factor"
 // belowLimit is the share of the limiting rate at which the queue in front of the limit drains.
 const belowLimit = .8
 
+// belowNotice is the largest added RTT in ns whose place is not reported if the limit is unknown.
+const belowNotice = 5e6
+
 // bufferbloat describes a queue in which packets wait too long, although the rate is fine.
 var bufferbloat = Rule{
 	Class: Bufferbloat,
@@ -54,10 +57,19 @@ var bufferbloat = Rule{
 					q.rateBps, added/1e9*q.rateBps/8/1e3)
 		}
 
-		a, _, known := o.Ledger().waits()
-		if known && j.Node == "" {
-			j = j.at(place{a.Node, a.Element})
-			j.Text += say(" at the %s's %s port", a.Node, a.Element)
+		l := o.Ledger()
+		a, _, known := l.waits()
+		switch {
+		case known:
+			j.Elsewhere = say("packets wait for %n at the %s's %s port, and what holds them there is not known",
+				a.WaitedNs, a.Node, a.Element)
+			if j.Node == "" {
+				j = j.at(place{a.Node, a.Element})
+				j.Text += say(" at the %s's %s port", a.Node, a.Element)
+			}
+		case l != nil && l.WaitedWhere != "" && *l.AddedNs >= belowNotice:
+			j.Elsewhere = say("packets spend %n %s, and in no queue that is known", *l.AddedNs-l.WaitedNs,
+				l.WaitedWhere)
 		}
 
 		return j.with(requires("delay", added, 30e6, 70e6).by(

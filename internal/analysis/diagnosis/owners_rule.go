@@ -95,10 +95,23 @@ func (o *Observation) filterAt(node string) *record.PacketFilter {
 	return v.Filter
 }
 
-// noRule reports whether the node's packet filter was read and contains no chain of the router's owner.
+// noRule reports whether the node's packet filter was read and contains no rule and no policy of the router's
+// owner that may drop packets.
 func (o *Observation) noRule(node string) bool {
 	f := o.filterAt(node)
-	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })
+	if f == nil || f.MoreChains+f.MoreRules+len(f.LegacyEntries) > 0 {
+		return false
+	}
+
+	harmless := []string{record.RuleLog, record.RuleCount, record.RuleTCPOption, record.RuleOffload,
+		record.RuleNoTrack}
+	return !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool {
+		return !c.Own && c.Policy == "drop"
+	}) && !slices.ContainsFunc(f.Rules, func(r record.FilterRule) bool {
+		return !r.Own && slices.ContainsFunc(r.Kinds, func(kind string) bool {
+			return !slices.Contains(harmless, kind)
+		})
+	})
 }
 
 // rulesOnWay returns the number of rules that a forwarded packet may traverse. known is false if they were

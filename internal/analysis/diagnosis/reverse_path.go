@@ -64,6 +64,10 @@ func (o *Observation) acksDie() Candidate {
 		return missing("acknowledgements were not counted")
 	}
 
+	if o.Trial.Traffic.ShortFlows != nil {
+		return missing("the packets on the way back open connections, too")
+	}
+
 	sent := *l.Acks[0].Out
 	worst, ok := deadliest(l.Acks)
 	died := worst.DiedPackets()

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -44,6 +45,11 @@ var ruleDrop = Rule{
 		case d.by == byHeader || d.by == byRoute:
 			j.Elsewhere = say("%s, by %s", d, d.by)
 			j.Element = "ip"
+		case d.reason == "" && o.noRule(d.Node):
+			if met(o.diesInside()...) > .5 {
+				j.Elsewhere = say("%s, in none of its queues, and no rule may drop them", d)
+				j.Element = "ip"
+			}
 		case d.reason == "":
 			cause += ", or what counts no drops"
 		case slices.Contains(ruleReasons, d.reason):
@@ -120,7 +126,7 @@ func (o *Observation) diesInside() []Term {
 
 	loss, _, _ := o.lossOf()
 	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
-	share := ratio(d.packets, d.missed)
+	share := ratio(math.Round(d.packets), d.missed)
 	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
 }
 
@@ -133,8 +139,13 @@ func (o *Observation) died() (worst deaths, why string) {
 	}
 
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
+	stages := l.Data
+	if o.Trial.Traffic.ShortFlows != nil { // a connection needs the packets of both directions
+		stages = slices.Concat(l.Data, l.Acks)
+	}
+
 	sent := *cmp.Or(l.Data[0].In, new(0.0))
-	for _, a := range l.Data {
+	for i, a := range stages {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
@@ -157,6 +168,10 @@ func (o *Observation) died() (worst deaths, why string) {
 		}
 
 		d.missed = min(max(d.packets, l.MissedPackets[0]), l.MissedPackets[1])
+		if i >= len(l.Data) {
+			d.missed, d.sent = d.packets, *a.In
+		}
+
 		why = ""
 		if d.packets >= worst.packets {
 			worst = d
