@@ -16,7 +16,7 @@ import (
 type adviceDocument struct {
 	Format     string         `json:"format"`
 	Need       model.Need     `json:"need"`
-	GoodputBps float64        `json:"needed_goodput_bps"` // rate of the line
+	GoodputBps float64        `json:"needed_goodput_bps"` // TCP goodput that the line carries
 	Devices    []model.Advice `json:"devices"`
 }
 
@@ -97,7 +97,7 @@ func adviceText(d adviceDocument, width int) string {
 	b.printf("A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
 		unit.Bitrate(d.Need.WANBps), unit.Bitrate(d.GoodputBps), d.Need.Tunnel, d.Need.MTU,
 		unit.Count(d.Need.Users, "user"))
-	common := slices.Clone(d.Devices[0].Missing) // what all devices lack, shown once
+	common := slices.Clone(d.Devices[0].Missing) // what all devices lack is shown only once
 	for _, a := range d.Devices {
 		common = slices.DeleteFunc(common, func(m string) bool { return !slices.Contains(a.Missing, m) })
 	}

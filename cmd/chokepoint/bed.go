@@ -88,7 +88,7 @@ exit code is 1, so that a cron job on another machine can alarm.`,
 	}, "print one JSON object per testbed")
 }
 
-// bedStatus prints testbeds. It returns an error for each testbed that is silent.
+// bedStatus prints testbeds. The error that it returns names each testbed that is silent.
 func (p *program) bedStatus(beds []store.Bed, now time.Time) (err error) {
 	head := []string{"TESTBED", "HOST", "SEEN", "JOB", "LAST JOB", "NEXT"}
 	err = printList(p, beds, head, func(b store.Bed) []string {

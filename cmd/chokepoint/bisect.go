@@ -123,7 +123,7 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 		defer closing(&err, log.Abort)
 	}
 
-	if o.build != "" && fresh { // --resume looks for this directory
+	if o.build != "" && fresh { // --resume looks for the directory of the builds
 		if err := app.Prepare(builds.Dir); err != nil {
 			return err
 		}

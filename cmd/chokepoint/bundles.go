@@ -65,7 +65,7 @@ included. Read the file before you share it.`,
 				p.note("the device is %q, as run %s has it", device, d.Run.ID)
 			}
 
-			d.Catalogue = registry.Catalogue() // without labels from a plan
+			d.Catalogue = registry.Catalogue() // leaves out labels from a plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
 				return app.Mark(app.ErrUsage, check.WithHint(err, hint))
@@ -137,8 +137,8 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	return p.put(userfile.Create, place, text)
 }
 
-// bundles reads the bundles in dir in the order of their names, without duplicates. If dir is empty, it reads
-// the bundles that catalog add has stored, if any.
+// bundles reads the bundles in dir, sorted by name and without duplicates. If dir is empty, it reads the
+// bundles that catalog add has stored, if any.
 func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	asked := dir != ""
 	if !asked {
@@ -236,8 +236,8 @@ func (p *program) joined(ctx context.Context, dir, run string) (*catalogue.Catal
 }
 
 // soundCatalogue returns a catalogue from which conclusions may be drawn, and the models' errors on published
-// results. It moves doubtful results, and cipher speeds that are not comparable with published speeds, to
-// aside.
+// results. The catalogue aside holds what c leaves out: doubtful results, and cipher speeds that are not
+// comparable with published speeds.
 func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
 	err error) {
 	studies, own, err := p.collected(dir)

@@ -123,7 +123,7 @@ func deviceRow(d catalogue.Device) []string {
 		portText(d), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
 }
 
-// portText describes a device's ports or, if they are unknown, the link in its study.
+// portText describes a device's ports or, if they are unknown, the link that its study used.
 func portText(d catalogue.Device) string {
 	if d.Port == "" && d.Link != "" {
 		return "study's link " + d.Link
@@ -304,8 +304,7 @@ func notesText(rows []catalogue.Result) string {
 	}))
 }
 
-// impossibleText names the rows whose results no device can have reached. It judges them by all sound
-// results.
+// impossibleText explains which results in rows no device can have reached. It considers only sound results.
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
 	reasons := model.Impossible(c, without(c.Results, unsound), without(rows, unsound))
@@ -349,7 +348,8 @@ func howOf(r catalogue.Result) string {
 	return r.How()
 }
 
-// whereOf is like howOf, with the lab if the result was measured in a lab instead of on the device.
+// whereOf is like howOf, but if the result was measured in a lab instead of on the device, it names the lab
+// in place of the grade.
 func whereOf(r catalogue.Result) string {
 	if r.Lab != "" {
 		return r.How() + ", in lab " + r.Lab
@@ -373,8 +373,7 @@ func resultsOf(d *analysis.Document) []catalogue.Result {
 	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
-// suspectText describes how many of a run's rates are suspect. A prediction from suspect rates is suspect,
-// too.
+// suspectText states how many of a run's rates are suspect. A prediction from suspect rates is also suspect.
 func suspectText(results []catalogue.Result) string {
 	n := model.Suspect(results)
 	if n == 0 {
@@ -388,10 +387,10 @@ type beside struct {
 	Published catalogue.Result `json:"published"`
 	Own       bundle.Own       `json:"own"`
 	Ratio     float64          `json:"ratio"`      // own ÷ published
-	Unstated  []string         `json:"not_stated"` // fields that only one of them has
+	Unstated  []string         `json:"not_stated"` // fields that only one of the two results has
 }
 
-// circumstances lists fields that the user's run lacks, or that it words differently from studies.
+// circumstances lists the fields that the user's run lacks, or for which it uses other words than studies do.
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
 // ratioOf returns b ÷ a, and the fields that only one of the two results has. The ratio is 0 if the results
@@ -413,7 +412,7 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 		A        catalogue.Result `json:"a"`
 		B        catalogue.Result `json:"b"`
 		Ratio    float64          `json:"ratio"`      // b ÷ a
-		Unstated []string         `json:"not_stated"` // fields that only one of them has
+		Unstated []string         `json:"not_stated"` // fields that only one of the two results has
 	}
 	var pairs []pair
 	for _, a := range of {
@@ -491,7 +490,8 @@ func (p *program) withNote(err error, text string) error {
 	return p.print(p.fitted(text))
 }
 
-// modelErrors prints the errors of the models of predict on the published rates, or on the cells of a run.
+// modelErrors prints how far the estimates of predict's models deviate from the published rates, or from the
+// results of a run's cells.
 func (p *program) modelErrors(ctx context.Context, run string, rows bool) error {
 	c, err := catalogue.Published()
 	if err != nil {
@@ -571,7 +571,7 @@ func signed(ratio float64) string {
 	return unit.Percent(ratio)
 }
 
-// ratioText formats a ratio with three digits, or as a factor if it is at least 10.
+// ratioText formats a ratio with three significant digits, or with a × sign if it is at least 10.
 func ratioText(v float64) string {
 	if v >= 10 {
 		return unit.Ratio(v)

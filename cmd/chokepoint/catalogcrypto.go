@@ -102,10 +102,11 @@ func ofDevice(c *catalogue.Catalogue, name string) error {
 type ownFigure struct {
 	Label  string  `json:"label"`
 	Median float64 `json:"median"`
-	Low    float64 `json:"low"` // interval; both are the median if there is none
-	High   float64 `json:"high"`
-	N      int     `json:"n"`
-	Grade  string  `json:"grade"`
+	// Low and High are the bounds of the interval. Without an interval, both are equal to Median.
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	N     int     `json:"n"`
+	Grade string  `json:"grade"`
 }
 
 // figureOf returns a cell's value of a metric, divided by scale. ok is false if the cell has no value.

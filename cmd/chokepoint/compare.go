@@ -153,7 +153,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 	for _, ch := range c.Changes {
 		mark := " "
 		if ch.Cause {
-			mark = "*" // may explain differences between results
+			mark = "*" // the change may explain differences between results
 		}
 
 		b.printf("%s %s %s: %s → %s\n", mark, ch.Kind, ch.Name, cmp.Or(ch.A, "none"),

@@ -139,7 +139,8 @@ func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
 			names = append(names, "latest\tthe newest run")
 		}
 
-		about := line(check.Plain(r.Plan)) // a shell prints it, and the store may come from elsewhere
+		// A shell prints the plan's name, which may come from someone else's store.
+		about := line(check.Plain(r.Plan))
 		if store.CheckName(r.Name) == nil {
 			names = append(names, r.Name+"\t"+about+", "+r.ID)
 			about += ", " + r.Name

@@ -93,7 +93,8 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) error
 			list(each(done.Named, namedRun)))
 	}
 
-	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" { // on a server, this would lock out others
+	// Compacting the store of a server would lock out its other users.
+	if len(done.Removed) > 0 && err == nil && p.Dirs.Store == "" {
 		size, failed := compactStore(ctx, p)
 		switch {
 		case ctx.Err() != nil:

@@ -114,7 +114,7 @@ func (p *program) diagnoses(doc *analysis.Document) error {
 	return nil
 }
 
-// only keeps the cells of a document whose label contains all words, or the cell with this id.
+// only reduces a document to the cells whose label contains all words, or to the cell whose id is words.
 func only(doc *analysis.Document, words string) error {
 	var labels []string
 	doc.Cells = slices.DeleteFunc(doc.Cells, func(c analysis.Cell) bool {
@@ -150,7 +150,7 @@ func (p *program) experiments(ctx context.Context, doc *analysis.Document, class
 	return p.print(check.Plain(strings.Join(texts, "---\n")))
 }
 
-// proveUsage documents --prove of run and diagnose.
+// proveUsage is the help text of --prove for run and diagnose.
 const proveUsage = "test each finding by experiment: three steps of one resource in\nrandom order, between " +
 	"untouched windows; then restore everything"
 

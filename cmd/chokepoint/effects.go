@@ -172,8 +172,8 @@ func runsText(e model.Effects, width int) string {
 	return text + folded(width, each(e.Differs, func(s string) string { return "also differs: " + s })...)
 }
 
-// effectsText formats the effects of one part for a width (0 means unlimited). An empty line precedes each
-// paragraph.
+// effectsText formats the effects on one kind of load or cipher for a width (0 means unlimited). An empty
+// line precedes each paragraph.
 func effectsText(e model.Effects, width int) string {
 	var b builder
 	if len(e.Main) > 0 {

@@ -14,7 +14,7 @@ import (
 
 // Exit codes are part of the API: scripts depend on them.
 const (
-	codeOK          = 0   // also when cells were skipped
+	codeOK          = 0   // success, even if cells were skipped
 	codeError       = 1   // the command did not do what it was asked
 	codeUsage       = 2   // wrong command line or plan; nothing was changed
 	codeFailed      = 3   // finished with failed trials

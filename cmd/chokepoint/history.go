@@ -122,7 +122,7 @@ func metricNames() (names []string) {
 	return names
 }
 
-// completeHistory completes a flag with the values that it gets by applying of to each stored run.
+// completeHistory completes a flag. It calls of for each stored run to get the values.
 func completeHistory(p *program, cmd *cobra.Command, flag string, of func(store.ResultHead) string) {
 	cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string,
 		cobra.ShellCompDirective) {
@@ -291,8 +291,8 @@ func (b *builder) addCell(c *history.Cell) {
 // sparkPoints is the maximum number of runs in a sparkline.
 const sparkPoints = 24
 
-// spark draws the newest medians on a scale from the lowest to the highest, which spans at least a tenth. A
-// dot stands for a run without a number.
+// spark draws the newest medians on a scale from the lowest to the highest median. The scale covers at least
+// a tenth of the highest median. A dot stands for a run without a number.
 func spark(points []history.Point) string {
 	points = points[max(0, len(points)-sparkPoints):]
 	low, high := 0.0, 0.0

@@ -106,7 +106,7 @@ func formatWords() string {
 	return list(names[:4]) + ",\n" + list(names[4:])
 }
 
-// maxImportBytes is the maximum size of a file to import, enough for a day of samples every second.
+// maxImportBytes is the maximum size of a file to import. It is enough for one sample per second for a day.
 const maxImportBytes = 1 << 30
 
 // input is a file to import, or a copy of standard input. It can be read several times.

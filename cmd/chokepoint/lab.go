@@ -69,9 +69,9 @@ type shownLab struct {
 	ID        string                  `json:"id"`
 	Topology  string                  `json:"topology"`
 	Started   time.Time               `json:"started"`
-	Detached  bool                    `json:"detached"` // stays until lab down; otherwise it belongs to a run
+	Detached  bool                    `json:"detached"` // stays until lab down; if false, belongs to a run
 	Alive     bool                    `json:"alive"`
-	Addresses map[string][]netip.Addr `json:"addresses,omitempty"` // node → addresses on the plain path
+	Addresses map[string][]netip.Addr `json:"addresses,omitempty"` // node → addresses outside tunnels
 }
 
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
@@ -251,7 +251,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	go func() { // ends at the end of the input, or with the program
+	go func() { // it ends with the input or with the program
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := p.In.Read(buf)

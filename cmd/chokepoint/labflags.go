@@ -73,7 +73,7 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 // useLab is the help of --attach in commands that run plans.
 const useLab = "use this `LAB`, started by lab up"
 
-// oneLab makes the flags of labOptions, --attach and --peer mutually exclusive.
+// oneLab makes --attach and --peer mutually exclusive. Neither can be combined with a flag of labOptions.
 func oneLab(cmd *cobra.Command) {
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
 		"driver",
@@ -122,7 +122,7 @@ func (o *labOptions) settle() error {
 	return cmp.Or(o.readFile(), o.check(), o.absolute())
 }
 
-// readMeter parses at, the value of a flag, and uses this power meter in place of the lab file's. If at is
+// readMeter parses at, the value of --meter, and uses that power meter in place of the lab file's. If at is
 // empty, it keeps the lab file's meter. It returns an error if the meter's password cannot be read.
 func (o *labOptions) readMeter(at string) error {
 	if at != "" {

@@ -149,7 +149,7 @@ func (o *limitsOptions) validate(given func(flag string) bool) error {
 		between("", "vlans", o.vlans, 0, 2))
 }
 
-// unknownTunnel returns the first tunnel of the stack without a formula, or "".
+// unknownTunnel returns the first tunnel of the stack that has no formula, or "" if all have one.
 func (o *limitsOptions) unknownTunnel() string {
 	if o.tunnel == factor.NoTunnel {
 		return ""
@@ -169,7 +169,7 @@ type limits struct {
 	Tunnel     string        `json:"tunnel"`
 	MTU        int           `json:"mtu"`                // size of the largest inner packet
 	FittingMTU int           `json:"fitting_mtu"`        // largest MTU that avoids fragmentation
-	BestMTU    int           `json:"best_mtu"`           // MTU with the highest TCP goodput, among MTUs
+	BestMTU    int           `json:"best_mtu"`           // MTU in mtus with the highest TCP goodput
 	Carriers   []carrier     `json:"carriers,omitempty"` // outer tunnels, innermost first
 	Fragments  int           `json:"fragments"`          // number of fragments of a packet of MTU bytes
 	pieces     []int         // lengths of the fragments' IP packets
@@ -178,8 +178,8 @@ type limits struct {
 	Timestamps bool          `json:"tcp_timestamps"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
-	// IMIX is the limit for a mix of UDP packets. Its sizes are rounded means. It is absent if the largest
-	// packet does not fit.
+	// IMIX is the limit for a mix of UDP packets. The sizes in it are rounded means. It is absent if the
+	// largest packet does not fit.
 	IMIX *packetLimit `json:"imix,omitempty"`
 	// MTUs holds the limits for full TCP segments at other MTUs of the tunnel or, without a tunnel, of the
 	// link.
@@ -198,7 +198,7 @@ type mtuLimit struct {
 	MTU       int     `json:"mtu"`
 	Fragments int     `json:"fragments"`
 	Goodput   float64 `json:"goodput_bps"`
-	Loss      float64 `json:"loss_ratio"` // relative to the goodput at the best MTU
+	Loss      float64 `json:"loss_ratio"` // lost share of the goodput at the best MTU
 }
 
 // packetLimit is the maximum rate of packets of one size.
@@ -289,7 +289,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	return l, nil
 }
 
-// addMTUs adds the limits at other MTUs. The MTU of path is the requested one.
+// addMTUs adds the limits at other MTUs. The path has the requested MTU.
 func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	least := map[int]int{4: 576, 6: 1280}[o.ip]
 	if l.FittingMTU < least {

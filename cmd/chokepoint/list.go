@@ -134,7 +134,7 @@ func fit(rows grid, width, ids int) {
 	}
 }
 
-// cut shortens text, including an ellipsis, to the maximum length most, in characters.
+// cut shortens text to a maximum number of characters. The ellipsis counts as one of them.
 func cut(text string, most int) string {
 	letters := []rune(text)
 	switch {

@@ -58,7 +58,7 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 }
 
 // checkMachines returns an error that names the flags if the machines are not valid. If alone is set, a
-// router without client and server is enough.
+// router without a client and a server is enough.
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Client == m.Server

@@ -32,7 +32,7 @@ func main() {
 	os.Exit(code)
 }
 
-// serveRole runs one of the helper roles in which the program starts itself for a lab.
+// serveRole runs a helper role of a lab if args name one. The program starts copies of itself in these roles.
 func serveRole(args []string) (code int, isRole bool) {
 	isRole, err := registry.Serve(args)
 	if err == nil {

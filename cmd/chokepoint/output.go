@@ -262,5 +262,5 @@ func trimmed(text string) string {
 // chartWidth is the length of the longest bar, in characters.
 const chartWidth = 40
 
-// bar draws a bar whose length is share of chartWidth.
+// bar draws a bar. Its length is the given share of chartWidth.
 func bar(share float64) string { return strings.Repeat("█", max(1, int(chartWidth*share+0.5))) }

@@ -24,7 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// By default, the data ports of a peer follow app.PeerPort, so that a firewall needs only one rule.
+// By default, the data ports of a peer come right after app.PeerPort, so that a firewall needs only one rule.
 const (
 	peerData     = "20101-20103"
 	peerPatience = time.Hour
@@ -191,7 +191,7 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 	return p.print(b.String())
 }
 
-// target returns the address that the other machine most likely uses.
+// target returns the address at which the other machine most likely reaches this machine.
 func (o peerOptions) target(own []netip.Addr) string {
 	at := "HOST"
 	if len(own) > 0 {
@@ -221,8 +221,8 @@ func writeCode(file string, code host.Secret) error {
 	return nil
 }
 
-// refusals prints connections. It prints at most one refused connection per address in ten seconds, and at
-// most one per second in total.
+// refusals prints the connections of a peer. It prints at most one refused connection per address in ten
+// seconds, and at most one per second in total.
 type refusals struct {
 	note func(format string, args ...any)
 

@@ -48,8 +48,7 @@ func (p *program) askCode(ctx context.Context, address string) (string, error) {
 	return string(text), nil
 }
 
-// within waits for the user's input until ctx ends. A call of read that is still blocked then does not keep
-// the program from exiting.
+// within waits for the user's input until ctx ends. The program can then exit even if read is still blocked.
 func within[T any](ctx context.Context, read func() (T, error)) (text T, err error) {
 	answered := make(chan struct{})
 	var got T

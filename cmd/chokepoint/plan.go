@@ -188,7 +188,7 @@ type expanded struct {
 	Rows     []record.Row     `json:"rows,omitempty"` // set only by run
 }
 
-// plannedCell is a cell with its id, in the form of documents.
+// plannedCell is a cell with its id, in the form that documents use.
 type plannedCell struct {
 	ID      string         `json:"id"`
 	Factors record.Factors `json:"factors"`

@@ -58,7 +58,7 @@ func newProgram(hard <-chan struct{}) *program {
 	return p
 }
 
-// connect sets the callbacks with which the app reports to the user and asks for steps.
+// connect sets the callbacks with which the app reports to the user and asks the user to carry out steps.
 func (p *program) connect() {
 	p.Note, p.Events, p.AskCode = p.note, p.sink, p.askCode
 	p.Command = func(seed uint64) string { return commandLine(os.Args, seed) }

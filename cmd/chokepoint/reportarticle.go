@@ -31,7 +31,8 @@ func (p *program) writeArticle(ctx context.Context, name string, doc *analysis.D
 		return app.Usage("name a folder", "an article is a folder, which standard output cannot hold")
 	}
 
-	if document, ok := strings.CutSuffix(name, ".json"); ok && dir == "" { // it may be from another machine
+	// The document may be from another machine.
+	if document, ok := strings.CutSuffix(name, ".json"); ok && dir == "" {
 		if dir = document + "-" + articleFormat; userfile.Exists(dir) {
 			return app.Usage("--output FOLDER names it or another", "write %s: it exists", dir)
 		}

@@ -23,7 +23,7 @@ const (
 )
 
 // writeFlent writes a file for each trial with a series, by default beside the run's report. If there are
-// several, their names contain the trial.
+// several files, their names contain the ids of the trials.
 func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
 	var ids []string
 	for _, t := range doc.Trials {

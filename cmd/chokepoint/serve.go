@@ -130,11 +130,11 @@ func (o serveOptions) token() (token host.Secret, err error) {
 // listenAddress is the place where a server listens.
 type listenAddress struct {
 	flag    string // such as --listen 127.0.0.1:8080
-	hint    string // if other machines can reach it
+	hint    string // hint of the error if other machines can reach the address
 	network string
 	address string
-	host    string // "": all addresses of the machine
-	local   bool   // only this machine can reach it
+	host    string // "" means all addresses of the machine
+	local   bool   // only this machine can reach the address
 }
 
 // urls returns the addresses of the first page, one per line.
@@ -223,7 +223,7 @@ func (at listenAddress) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // onlyHere returns an error if other machines can reach the address. It checks the bound address, because the
-// name localhost may stand for any.
+// name localhost may resolve to any address.
 func (at listenAddress) onlyHere(bound net.Addr) error {
 	if !bound.(*net.TCPAddr).IP.IsLoopback() {
 		return at.reachable()

@@ -59,7 +59,7 @@ replaced.`,
 	return cmd
 }
 
-// collectionOf adds the models' effects and doubts to the results.
+// collectionOf joins the published studies with the user's bundles, and adds the models' effects and doubts.
 func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Collection {
 	c := report.Collection{
 		Catalogue: bundle.Join(studies, own),

@@ -82,7 +82,8 @@ func (o *versionOptions) addFlags(cmd *cobra.Command) {
 	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
 	f := cmd.Flags()
-	for _, name := range []string{"image", "kernel", "modules", "kernel-package"} { // the versions name these
+	// The versions on the command line replace these flags.
+	for _, name := range []string{"image", "kernel", "modules", "kernel-package"} {
 		f.Lookup(name).Hidden = true
 	}
 

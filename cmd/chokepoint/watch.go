@@ -142,7 +142,7 @@ type glances struct {
 	lines int // number of lines of the glance that is on the terminal
 
 	last  atomic.Pointer[timedGlance]
-	fresh time.Duration // age up to which last is exposed
+	fresh time.Duration // maximum age at which last is exposed
 }
 
 // timedGlance is a glance with the time at which it was made.

@@ -68,8 +68,8 @@ type BisectVersion struct {
 
 // Bisect computes the state of a bisection from its blocks: first the blocks that measured both ends, then
 // blocks with a single run. Among the cells whose label wanted accepts, it follows the cell and metric that
-// changed most clearly. skipped maps versions that cannot be measured to the reasons. Bisect adds the
-// versions that have no number for the cell.
+// changed most clearly. skipped maps each version that cannot be measured to the reason. Bisect adds to it
+// the versions that have no number for the cell.
 func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label string) bool,
 	skipped map[int]string) *Bisection {
 	x := &Bisection{Format: bisectionFormat, ID: id, Summary: []string{}}
@@ -143,8 +143,8 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 	return x
 }
 
-// repeatSuspect requests a second run of a version whose only run is suspect, unless the version is left out.
-// This run comes before another version is measured or an answer is given.
+// repeatSuspect requests a second run of a version whose only run is suspect, unless the version is skipped.
+// The second run comes before another version is measured or an answer is given.
 func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int, skipped map[int]string) {
 	for v := range versions {
 		if skipped[v] == "" && boots[v] == 1 && suspect[v] == 1 {
@@ -247,7 +247,7 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 }
 
 // runs returns, in order of time, the runs that have a number for the cell. If a run lacks the number, runs
-// adds its version to skipped. It leaves out the runs of skipped versions.
+// adds its version to skipped, unless the version is an end. It leaves out the runs of skipped versions.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
 	for _, b := range blocks {
 		ends := b.Block <= 2*comparison.VersionBlocks

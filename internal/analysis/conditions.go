@@ -59,8 +59,8 @@ func watchedChanges(a, b *Document) []Change {
 	return out
 }
 
-// shifted reports whether the medians of a condition by block differ between two runs by more than chance
-// explains. The values of single trials may still overlap.
+// shifted reports whether a condition differs between two runs by more than chance explains. It compares the
+// medians of the runs' blocks. The values of single trials may still overlap.
 func shifted(a, b *Document, metric string) bool {
 	_, low, high, _, ok := statistics.Shift(byBlock(a, metric), byBlock(b, metric))
 	return ok && (low > 0 || high < 0)

@@ -158,9 +158,9 @@ func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok boo
 }
 
 // cipherOf returns the AEAD of a cell's tunnel, and the libraries whose speed is closest to the speed in the
-// tunnel, best first. Most tunnels use the kernel's own ciphers. OpenSSL is closer to their speed than the
-// kernel's ciphers are when a program calls them, because the program needs a system call for each block. If
-// the tunnel has no AEAD, cipherOf returns "".
+// tunnel, best first. Most tunnels use the kernel's own ciphers. A program needs a system call for each block
+// to use these ciphers. Therefore, its speed with OpenSSL is closer to the speed in the tunnel. If the tunnel
+// has no AEAD, cipherOf returns "".
 func cipherOf(g *group) (algorithm string, libraries []string) {
 	kind := factor.Tunnel.Of(g.factors)
 	libraries = []string{cipher.OpenSSL, cipher.Kernel}

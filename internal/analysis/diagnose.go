@@ -48,7 +48,7 @@ func fromStart(j *validity.Graded) *record.Trial {
 	return t
 }
 
-// pathOf returns a key for a trial's path. After each boot of the path's router, the path has another key.
+// pathOf returns a key for a trial's path. The key changes with each boot of the path's router.
 func (x *Derivation) pathOf(j *validity.Graded) string {
 	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
 }
@@ -176,7 +176,7 @@ type rated struct {
 }
 
 // middleLedger returns the ledger of the trial with the median goodput. For an even number of trials, it uses
-// the lower of the two middle ones.
+// the trial with the lower of the two middle rates.
 func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil
@@ -186,7 +186,7 @@ func middleLedger(all []rated) *diagnosis.Ledger {
 	return all[(len(all)-1)/2].ledger
 }
 
-// systemOf returns the system of the device under test, by the name that remedies use, or "" if it is
+// systemOf returns the name that remedies use for the system of the device under test, or "" if the system is
 // unknown.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()

@@ -101,7 +101,7 @@ type Cell struct {
 	Runs           int                  `json:"runs"`   // trials with numbers
 	Failed         int                  `json:"failed"` // trials without numbers
 
-	Latency map[string]Distribution `json:"latency,omitempty"` // by "idle" or "loaded"; probes of all trials
+	Latency map[string]Distribution `json:"latency,omitempty"` // "idle" or "loaded" → probes of all trials
 	// Segments lists the parts of a path between machines whose routers answered probes, from near to far.
 	Segments []Segment `json:"segments,omitempty"`
 }
@@ -254,8 +254,8 @@ type BackToBack struct {
 	CorrectedSeconds *float64 `json:"corrected_buffer_s,omitempty"`
 }
 
-// TrialView is one trial as shown. Its phases are relative to its start, and its caveats include the caveats
-// of its traffic.
+// TrialView is one trial in the form that a document shows. Its phases are relative to its start, and its
+// caveats include the caveats of its traffic.
 type TrialView struct {
 	record.TrialHead
 	Row string `json:"row"`

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work identifies rates that may be compared with each other: the rates of one kind of load, or the rates of
-// one cryptographic library for its ciphers, hashes or keys.
+// work identifies a group of rates that may be compared with each other. The group consists of the rates of
+// one kind of load, or of the rates of one cryptographic library for its ciphers, hashes or keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
@@ -40,7 +40,7 @@ func cipherWork(library string, a cipher.Algorithm, metric string) work {
 	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
-// observe returns the rates of the cells for one kind of work by block, and the names of the cells' factors
+// observe returns the rates of one kind of work in each cell, by block, and the names of the cells' factors
 // in display order. It leaves out cells without a value. If several runs measured cells with the same levels,
 // it combines their blocks.
 func observe(runs []runOfEffects, w work) (out []model.Observation, names []string) {
@@ -49,7 +49,7 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	places := map[string]int{}
 	var nths []int
 	for i, r := range runs {
-		nth := 0 // number of earlier runs with the same cells, after whose blocks this run's are numbered
+		nth := 0 // number of earlier runs with the same cells; their blocks are numbered first
 		for k, before := range runs[:i] {
 			if before.shares(r) {
 				nth = max(nth, nths[k]+1)
@@ -107,8 +107,8 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	return out, names
 }
 
-// blocksOfRun is larger than the number of blocks in a run. The blocks of a second run of the same cells are
-// numbered after those of the first run.
+// blocksOfRun is the offset between the block numbers of two runs of the same cells. It is larger than the
+// number of blocks in any run.
 const blocksOfRun = 1 << 20
 
 // runOfEffects is a run with the values of its cells, and with the levels of factors that were set by hand
@@ -166,7 +166,7 @@ func effectsOf(runs []runOfEffects, bound int) model.Effects {
 	return all
 }
 
-// add adds e, the effects on the work w, to the result all. traffic reports whether w is a load.
+// add adds e, the effects on the work w, to the result all. traffic is set if w is a load.
 func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	if w == (work{}) {
 		e.Loads = all.Loads
@@ -188,8 +188,8 @@ func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 	}
 }
 
-// contrasts returns the number of pairs of levels, and of combinations of two such pairs, summed over the
-// observations.
+// contrasts returns the number of contrasts to compute. For each observation, there is one for each pair of
+// levels of a factor, and one for each combination of two such pairs of different factors.
 func contrasts(observations []model.Observation, names []string) int {
 	n, before := 0, 0
 	for _, name := range names {

@@ -21,14 +21,14 @@ var handFacts = [...]struct{ fact, factor string }{
 	{"kernel", "kernel"},
 }
 
-// EffectsOfRuns returns the effects of factors over several runs. A change by hand between the runs is a
-// factor, like the factors that vary within runs. labels maps such a factor to its level in each run. Without
-// labels, the factors are the conditions and the facts of the router in which the runs differ. If several
-// runs have the same levels, their blocks are combined.
+// EffectsOfRuns returns the effects of factors over several runs. A change that was made by hand between the
+// runs counts as a factor, like the factors that vary within runs. labels maps such a factor to its level in
+// each run. Without labels, the factors are the conditions and the facts of the router in which the runs
+// differ. If several runs have the same levels, their blocks are combined.
 //
 // Runs are made at different times. Time does not affect a ratio within runs, such as the ratio of two
-// queues, nor the interaction of a queue with a clock. It does affect a ratio between runs, for which each
-// run counts once.
+// queues, nor the interaction of a queue with a clock. It does affect a ratio between runs. Each run
+// therefore counts only once for such a ratio.
 //
 // EffectsOfRuns returns an error if labels lacks a level for a run, or names a factor that varies within a
 // run.
@@ -110,7 +110,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 
 	for _, node := range docs[0].routers() {
 		for _, f := range handFacts {
-			if f.fact == "kernel" && labels["firmware"] != nil { // because new firmware has another kernel
+			if f.fact == "kernel" && labels["firmware"] != nil { // new firmware has another kernel anyway
 				continue
 			}
 
@@ -118,7 +118,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 		}
 
 		if slices.ContainsFunc(docs, (*Document).setsQueues) {
-			continue // because these queues were replaced before any traffic
+			continue // the run replaced these queues before any traffic
 		}
 
 		first := docs[0].queuesOf(node)

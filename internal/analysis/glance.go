@@ -20,7 +20,7 @@ type Glance struct {
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // devices that carried packets
 	// ClockHz is the clock of the fastest group of cores. TemperatureC is the reading of the hottest sensor.
-	// PowerW is the power from the source that trials use.
+	// PowerW is the power, from the same source as in trials.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
@@ -31,8 +31,8 @@ type Glance struct {
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
 
-// CoreGlance describes the load of a core, by shares of the time: busy, handling softirqs, and handling
-// interrupts.
+// CoreGlance describes the load of a core: the share of time in which it was busy, and the share that it
+// spent in softirqs.
 type CoreGlance struct {
 	Name    string  `json:"name"`
 	Busy    float64 `json:"busy_ratio"`
@@ -56,7 +56,7 @@ type DeviceGlance struct {
 type GlanceCause struct {
 	Class      string  `json:"class"`
 	Text       string  `json:"text"`
-	Confidence float64 `json:"confidence"` // 0 to 1, from the rules that this node's samples allow
+	Confidence float64 `json:"confidence"` // 0 to 1, based on the rules that this node's samples allow
 }
 
 // LookAt summarises a node's samples between two times of the node's clock, in ns.
@@ -150,8 +150,8 @@ var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagn
 	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
 	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
 
-// candidate sets the candidate by applying the rules of a diagnosis. The node is the only router between two
-// unknown endpoints.
+// candidate sets the candidate by applying the rules of a diagnosis. It treats the node as the only router
+// between two unknown endpoints.
 func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
 	top := record.Topology{
 		Name:    "forward",

@@ -114,7 +114,7 @@ const thinRows = 32
 
 func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
 
-// ClocksAgree is the largest error of the wall clock of a machine whose recording is imported.
+// ClocksAgree is the largest accepted error of the wall clock of a machine whose recording is imported.
 const ClocksAgree = 2 * time.Minute
 
 // AheadWords describes how far a clock is ahead of the run's clock. ns is negative if it is behind.
@@ -154,9 +154,9 @@ func (c *Carriage) curve() statistics.Curve {
 	return out
 }
 
-// carriedIn returns the traffic of a trial's flows as one counter. The counter has a sample for each sample
-// of the flow with the most samples, and for the start and the end of the other flows. It does not have the
-// samples of all flows, because they would be too many.
+// carriedIn returns the traffic of a trial's flows as one counter. To limit its size, the counter has only
+// the sampling times of the flow with the most samples, and the first and the last sampling time of each
+// flow.
 func carriedIn(t record.Trial) (out statistics.Curve) {
 	if t.Traffic == nil {
 		return out
@@ -222,7 +222,7 @@ func withImports(run *record.Run, t record.Trial) record.Trial {
 	}
 
 	t.Nodes = maps.Clone(t.Nodes)
-	if t.Nodes == nil { // because the trial has no telemetry
+	if t.Nodes == nil { // the trial has no telemetry
 		t.Nodes = map[string]record.NodeData{}
 	}
 
@@ -302,7 +302,7 @@ func merged(environments []record.Environment) []record.Environment {
 			maps.Copy(o.Missing, from.Missing)
 		}
 
-		delete(o.Missing, "all else") // because the later environment lists the missing facts
+		delete(o.Missing, "all else") // the later environment lists the missing facts
 		out[i] = o
 	}
 	return out

@@ -122,7 +122,8 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 	has := func(v *record.Inventory, device string) bool {
 		return slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Name == device })
 	}
-	listed := func(device string) bool { // reports whether other facts list the device of only one run
+	// listed reports whether only one run has the device, and other facts already show this.
+	listed := func(device string) bool {
 		name := "device:" + device + ":mtu"
 		return has(a, device) != has(b, device) && left[name]+right[name] != ""
 	}

@@ -142,7 +142,7 @@ func (c *Cell) AddedInNoise() bool {
 	return added.Median <= noise
 }
 
-// Range of the histograms, in ns. Values outside this range are in no bucket. Beyond counts them.
+// Range of the histograms, in ns. Values outside this range are in no bucket; the field Beyond counts them.
 const (
 	histogramLow    = 1
 	histogramHigh   = 100e9

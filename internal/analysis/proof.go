@@ -117,10 +117,10 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 // of a packet differs from that at the limit, because GSO and GRO form packets of other sizes.
 const minUtilisation = .3
 
-// predict adds to each measured gain the lowest of the upper bounds that were known before it was measured.
-// Bounds are the gain that the diagnosis allows, the slack that experiments found in other resources, the
-// tester's rate, and the utilisation of the other parts of the path. The utilisation is a bound only if
-// removing the limit does not change the CPU time per packet.
+// predict sets the prediction of each measured gain. This is the lowest of the upper bounds that were known
+// before the gain was measured: the gain that the diagnosis allows, the slack that experiments found in other
+// resources, the tester's rate, and the utilisation of the other parts of the path. The utilisation is a
+// bound only if removing the limit does not change the CPU time per packet.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return

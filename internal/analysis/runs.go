@@ -330,7 +330,7 @@ func changes(a, b *Document) []Change {
 	add("lab", "lab", a.Run.Lab, b.Run.Lab, true)
 	add("lab", "note", a.Run.LabNote, b.Run.LabNote, true)
 	add("version", "chokepoint", a.Run.Version, b.Run.Version, true)
-	if a.Run.Version == b.Run.Version { // because two versions always have different hashes
+	if a.Run.Version == b.Run.Version { // two versions always have different hashes
 		add("version", "hash of the program", a.Run.BinaryHash, b.Run.BinaryHash, true)
 	}
 

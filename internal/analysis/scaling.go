@@ -15,7 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// scalingPoints is the minimum number of levels for fitting the three parameters of the law.
+// scalingPoints is the minimum number of levels for fitting the three parameters of the Universal Scalability
+// Law.
 const scalingPoints = 6
 
 // Scaling describes how goodput grows with a number N, such as the number of streams, by the Universal

@@ -142,9 +142,9 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 	return s, stands
 }
 
-// testersAt returns how far the tester caused the losses at a load that lost too many frames. share is the
-// share of the missing frames that were never sent. bursts is the number of trials in which the sender's
-// bursts exceeded a policer's bucket.
+// testersAt returns how much of the loss at a load was due to the tester. It considers the trials at this
+// load whose loss exceeds ratio. share is the share of their missing frames that were never sent. bursts is
+// the number of these trials in which the sender's bursts exceeded a policer's bucket.
 func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {

@@ -32,7 +32,7 @@ const (
 	minPoints     = 60
 	chartStep     = int64(100e6) // ns
 	chartRTTBins  = 150          // maximum number of bins; each bin has its smallest and largest value
-	coreSmoothing = int64(500e6) // ns; in 100 ms, most of a core's busy share is the noise of kernel ticks
+	coreSmoothing = int64(500e6) // ns; over 100 ms, kernel ticks would dominate the busy share of a core
 )
 
 // chart returns the data for the charts of one trial, from the start of the load to its end.

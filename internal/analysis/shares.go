@@ -121,8 +121,8 @@ func defaultMTU(c *factor.Catalogue, f record.Factors) string {
 	return mtu.Derive(factor.MTU.With(f, ""))
 }
 
-// shareOfMTU returns the rate of a cell as a share of the rate with the default MTU, computed by block. The
-// cell with the default MTU is one of the other cells. If there is no such cell, shareOfMTU returns nil.
+// shareOfMTU returns the rate of a cell as a share of the rate with the default MTU, computed by block. It
+// searches others for the cell with the default MTU, and returns nil if there is none.
 func shareOfMTU(c *factor.Catalogue, cell *Cell, others []*Cell) *Share {
 	level := defaultMTU(c, cell.Factors)
 	metric := metrics.RateOf(cell.Factors)

@@ -116,8 +116,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 		hours[i] = j.Trial.Started.Sub(first.Started).Hours()
 	}
 
-	// The parameter of is a function that returns the value of the quantity in a window, or the reason why it
-	// is missing.
+	// The second argument of add is a function that returns the value of the quantity in a window, or the
+	// reason why it is missing.
 	add := func(t Trend, of func(*validity.Graded) (float64, string)) {
 		values := make([]float64, len(good))
 		why := ""

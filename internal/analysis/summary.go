@@ -104,7 +104,7 @@ func tunnelCost(d *Document) []string { return d.remains(factor.Tunnel, "Inside 
 func natCost(d *Document) []string { return d.remains(factor.NAT, "With ", "address translation") }
 
 // remains describes the goodput with a factor as a share of the goodput without it, for cells with the
-// default MTU. If there is more than one comparison, the text in several replaces the name of the level.
+// default MTU. If there is more than one comparison, the parameter several replaces the name of the level.
 func (d *Document) remains(of factor.Name, before, several string) []string {
 	f := d.Catalogue.Of(string(of))
 	if f.Without == nil {
@@ -374,7 +374,7 @@ func unreached(d *Document) []string {
 func caveatWords(d *Document) []string {
 	var out []string
 	for _, c := range d.Caveats {
-		if c.Kind != "cut" { // because the section on the method lists cuts
+		if c.Kind != "cut" { // the section on the method lists cuts
 			out = append(out, sentence(capital(c.Text)))
 		}
 	}

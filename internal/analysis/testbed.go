@@ -93,7 +93,7 @@ var wandering = [...]string{
 	"input_queue", "process_queue",
 }
 
-// otherwise is the smallest factor between the values of two runs for which a varying series is listed. A
+// otherwise is the factor by which the values of two runs must differ for a varying series to be listed. A
 // smaller difference hardly explains different results.
 const otherwise = 1.5
 
@@ -106,7 +106,7 @@ func sampledChanges(a, b *Document) []Change {
 	right := byCell(b.Sampled)
 	settings := map[SeriesName]*rangePair{}
 	moved := map[SeriesName]*rangePair{}
-	stayed := map[SeriesName]bool{} // series that do not differ in at least one cell
+	stayed := map[SeriesName]bool{} // series that differ too little in at least one cell
 	for _, cell := range keys(left, right) {
 		x := left[cell]
 		y := right[cell]
@@ -208,8 +208,8 @@ func (p *rangePair) setting() bool {
 		!slices.Contains(wandering[:], p.name.Stem)
 }
 
-// differs reports whether the ranges of the two runs do not overlap. A series that only one run has differs
-// if both runs sampled the probe and all trials of that run have the series.
+// differs reports whether the ranges of the two runs do not overlap. If only one run has the series, differs
+// returns true only if both runs sampled the probe and all trials of that run have the series.
 func (p *rangePair) differs() bool {
 	switch {
 	case p.a.n > 0 && p.b.n > 0:

@@ -55,7 +55,7 @@ func UsesOf(d *Document) []UseCase {
 	}
 	out = append(out, d.tunnelUses()...)
 	out = append(out, d.latencyUse(), d.packetUse(), d.connectionUse(), d.hoursUse())
-	if d.Emulated() { // because the speed of an emulated router means nothing
+	if d.Emulated() { // the speed of an emulated router means nothing
 		for i, u := range out {
 			out[i] = UseCase{Use: u.Use, Verdict: notMeasured, Rule: u.Rule}
 		}
@@ -89,9 +89,9 @@ func (d *Document) tunnelUses() (out []UseCase) {
 	return out
 }
 
-// usable returns the cells on which verdicts may be based: cells that have the metric and a router, and that
-// want accepts. The parameter of is a function that returns the kind of a cell. For each kind, usable returns
-// the valid cells or, if there are none, the suspect ones.
+// usable returns the cells on which verdicts may be based: cells that have the metric and a router, and for
+// which want returns true. The last argument is a function that returns the kind of a cell. For each kind,
+// usable returns the valid cells or, if there are none, the suspect ones.
 func (d *Document) usable(metric string, want func(record.Factors) bool,
 	of func(record.Factors) string) (usable []*Cell) {
 	var suspect []*Cell
@@ -170,8 +170,8 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 	return u
 }
 
-// usualMTU reports whether a cell has the default MTU. It also returns true if no cell with the default MTU
-// and otherwise the same levels has the metric.
+// usualMTU reports whether a cell has the default MTU. It also returns true if no other cell has the metric
+// with the default MTU and otherwise the same levels.
 func (d *Document) usualMTU(cells map[string]*Cell, f record.Factors, metric string) bool {
 	for _, link := range []string{"", "1500"} { // a plan may set the default, 1500, in every cell
 		usual := factor.LinkMTU.With(f, link)

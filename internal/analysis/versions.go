@@ -39,8 +39,8 @@ func pairsOf(blocks []VersionBlock, other int) (out []versionPair) {
 }
 
 // CompareVersions compares each later version of a router with the first one (see comparison.OfVersions).
-// Each result has the form of a comparison of two runs, and is nil if no block measured both versions. It
-// lists the changes of the environment that every block recorded.
+// Each result has the form of a comparison of two runs, and is nil if no block measured both versions. Of the
+// changes of the environment, a result lists those that every block recorded.
 func CompareVersions(names []string, blocks []VersionBlock) []*RunComparison {
 	var values [][]comparison.Versions
 	for v := 1; v < len(names); v++ {

@@ -16,7 +16,7 @@ type Way struct {
 	Far  string `json:"far"`  // address at which the near end reaches the far end
 	// Hops is the number of routers on the path. It is absent if unknown.
 	Hops    *int     `json:"hops,omitempty"`
-	Routers []string `json:"routers,omitempty"` // nearest first; "?" for one that does not answer
+	Routers []string `json:"routers,omitempty"` // nearest first; "?" for a router that does not answer
 	// NAT lists the ends whose addresses are translated on the path: "near", "far", "near far" or "none". It
 	// is absent if unknown.
 	NAT string `json:"nat,omitempty"`

@@ -116,7 +116,7 @@ func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o R
 	err error) {
 	x = &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
 	m := x.run.Machines
-	remote := m != nil && m.Router.At == "" && m.Place == nil // the tags of a place may name the router
+	remote := m != nil && m.Router.At == "" && m.Place == nil // with a place, its tags may name the router
 	if o.Peer.At == "" && !remote {
 		return x, nil
 	}

@@ -21,7 +21,7 @@ var ErrUnusable = errors.New("version left out")
 // BisectOptions configure Bisect. Versions must be in order, oldest first.
 type BisectOptions struct {
 	UpgradeOptions
-	Cell string   // words of the label of the cell to follow; if "", the cell that changes most clearly
+	Cell string   // words of the label of the cell to follow; "" means the cell that changes most clearly
 	Skip []string // names of versions to leave out
 	// Prepare creates the image or kernel that a version boots, unless it exists. If Prepare is nil, all
 	// images and kernels must exist. If it returns an ErrUnusable, the version is left out.

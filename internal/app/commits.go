@@ -30,7 +30,7 @@ type Builds struct {
 }
 
 // Exit codes of a build command, with the same meaning as for git bisect run: exitSkip means that the commit
-// cannot be tested, and codes from exitAbort end the bisection.
+// cannot be tested, and codes of at least exitAbort end the bisection.
 const (
 	exitSkip  = 125
 	exitAbort = 128
@@ -130,8 +130,8 @@ func (b Builds) checkout(ctx context.Context, hash, source string) error {
 	return err
 }
 
-// Build returns the file that the build command makes of a commit. If the file does not exist, Build runs the
-// command in a checkout of the commit. Three environment variables tell the command what to do:
+// Build returns the file that the build command makes from a commit. If the file does not exist, Build runs
+// the command in a checkout of the commit. Three environment variables tell the command what to do:
 // CHOKEPOINT_COMMIT is the hash of the commit, CHOKEPOINT_OUTPUT is the file to make, and CHOKEPOINT_MODULES
 // is the directory for the modules of a kernel.
 //
@@ -209,7 +209,7 @@ func (b Builds) Build(ctx context.Context, c Commit) (string, error) {
 	return built, nil
 }
 
-// Modules returns the directory for the modules of a commit's kernel. It may not exist.
+// Modules returns the directory for the modules of a commit's kernel. The directory might not exist.
 func (b Builds) Modules(c Commit) string { return filepath.Join(b.Dir, c.Hash+".modules") }
 
 // Clear removes the clone and the built files.

@@ -28,10 +28,10 @@ func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.Ru
 	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
 }
 
-// Pair returns the ids of a run and of the latest other run of the same plan, older one first. It ignores
-// runs that are still running, have no trial or cannot be read. Without a name, it starts from the latest run
-// that it does not ignore. If name is a document file, it is returned first, whatever its date. If no other
-// run has the same plan, the error is an ErrUsage.
+// Pair returns the ids of the named run and of the latest other run of the same plan, the older run first. It
+// ignores runs that are still running, have no trial or cannot be read. If name is empty, Pair starts from
+// the latest run that it does not ignore. If name is a document file, Pair returns name first, whatever the
+// date of the run in the file. If no other run has the same plan, the error is an ErrUsage.
 func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err error) {
 	if IsDocumentFile(name) {
 		newer, err = d.latestLike(ctx, name)
@@ -85,7 +85,8 @@ func compared(h store.Head) bool {
 	return h.Damaged == "" && h.Trials > 0 && h.Status != record.RunRunning
 }
 
-// latestLike returns the latest stored run with the same plan as a document file, except the run in the file.
+// latestLike returns the latest stored run that has the same plan as a document file and is not the run in
+// that file.
 func (d Dirs) latestLike(ctx context.Context, file string) (string, error) {
 	doc, err := readDocument(file)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 // name.
 type Deletion struct{ Removed, Named []store.Head }
 
-// Delete removes runs and their directories: the named runs and, if keep is not negative, all other runs
-// except those with a name and the keep newest. It never removes a run in progress. If it fails, it also
-// returns the runs that were already removed.
+// Delete removes the runs in names, with their directories. If keep is not negative, Delete also removes all
+// other runs, except the newest keep runs and runs that have a name. It never removes a run in progress. If
+// it fails, it still returns the runs that it has removed.
 func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletion, err error) {
 	st, err := d.openToChange(ctx)
 	if errors.Is(err, store.ErrNone) && keep >= 0 {
@@ -65,7 +65,7 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 		}
 	}
 
-	ours, err := st.Record(ids...) // so that nobody resumes these runs
+	ours, err := st.Record(ids...) // so that no other process resumes these runs
 	if taken, ok := errors.AsType[*store.AliveError](err); ok {
 		return out, goingOn(taken.Run)
 	}
@@ -127,7 +127,7 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	return ids, nil
 }
 
-// removeRun removes a run's directory beside the store. Runs on a server have no directory.
+// removeRun removes a run's directory, which is next to the store. Runs on a server have no directory.
 func (d Dirs) removeRun(id string) error {
 	if d.Store != "" || !store.ValidID(id) { // an invalid id cannot be the name of a directory
 		return nil
@@ -149,8 +149,8 @@ func (d Dirs) removeRun(id string) error {
 	return nil
 }
 
-// removeEmptyRuns removes the directories of runs that were killed before they began. It keeps other files in
-// these directories. A server has no such directories.
+// removeEmptyRuns removes the empty directories of runs that were killed before they began. It leaves
+// directories that contain files. A server has no such directories.
 func (d Dirs) removeEmptyRuns(st *store.Store) {
 	if d.Store != "" {
 		return
@@ -166,7 +166,7 @@ func (d Dirs) removeEmptyRuns(st *store.Store) {
 	}
 }
 
-// Compact returns the space of deleted runs to the file system. It returns the size of the store in bytes
+// Compact gives the space of deleted runs back to the file system. It returns the size of the store in bytes
 // before and after.
 func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	living, err := journal.Living(d.Journals())

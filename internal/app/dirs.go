@@ -28,7 +28,7 @@ type Dirs struct {
 	State   string // journals of changes
 	Cache   string // files that can be rebuilt, such as guest images
 	Runtime string // sockets, which do not survive a reboot
-	Note    string // why the directories are not in the usual places, or ""
+	Note    string // reason why the directories are not in the usual places, or ""
 	Store   string // URL of the server whose runs are read; "" means the store in Data
 	Team    string // name of the store to which new runs are sent; "" means none
 
@@ -41,10 +41,10 @@ func (d Dirs) StoreFile() string { return filepath.Join(d.Data, "runs.db") }
 // place returns the path or URL of the store in use.
 func (d Dirs) place() string { return cmp.Or(d.Store, d.StoreFile()) }
 
-// StoreName returns the place of the store in use, without password.
+// StoreName returns the path or URL of the store in use, without a password.
 func (d Dirs) StoreName() string { return store.Shown(d.place()) }
 
-// At returns the directories with the store at another place, which is a directory or the URL of a server.
+// At returns a copy of d with its store at place, which is a directory or the URL of a server.
 func (d Dirs) At(place string) Dirs {
 	d.Store = place
 	if !store.OnServer(place) {
@@ -79,8 +79,9 @@ func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs
 
 const reportName = "report.html"
 
-// Place returns the path for an output file of a run, and the function that creates the file. If file is not
-// empty, it is the path. Otherwise, the path is name in the run's directory, which Place creates.
+// Place returns the path of an output file of a run, and the function that creates the file. If file is not
+// empty, it is the path. Otherwise, the file has the given name and is in the run's directory, which Place
+// creates.
 func (d Dirs) Place(run, file, name string) (path string, create func(string) (*userfile.File, error),
 	err error) {
 	if file != "" {
@@ -91,7 +92,7 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
 
-// storeVariable is the name of the environment variable that holds the place of the store.
+// storeVariable is the name of the environment variable that contains the directory or URL of the store.
 const storeVariable = "CHOKEPOINT_STORE"
 
 // FindDirs determines the directories from the environment. If there is no writable home directory, it uses
@@ -103,7 +104,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	// can modify it.
 	getenv = func(name string) string {
 		dir := given(name)
-		if dir != "" && !filepath.IsAbs(dir) { // required by the specification
+		if dir != "" && !filepath.IsAbs(dir) { // the specification requires absolute paths
 			d.Note = fmt.Sprintf("%s is %s, which is no absolute path: it is ignored", name, dir)
 			return ""
 		}
@@ -114,7 +115,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 		}
 		return dir
 	}
-	homeDir := sync.OnceValue(func() string { // used if no variable is set
+	homeDir := sync.OnceValue(func() string { // only used if a variable is not set
 		home := getenv("HOME")
 		if u, err := user.LookupId(strconv.Itoa(uid)); home == "" && err == nil {
 			home = u.HomeDir
@@ -147,7 +148,7 @@ func FindDirs(getenv func(string) string, uid int) Dirs {
 	note := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
 	d.Runtime = runtimeDir(getenv, uid)
-	d.Note = note // leave out the note about the cache, because users do not look for it
+	d.Note = note // omit a note about the cache, because users do not look for files there
 	if place := given(storeVariable); place != "" {
 		d = d.At(place)
 	}
@@ -169,8 +170,8 @@ func (d Dirs) Trusted() error {
 	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
-// runtimeDir returns the directory of the login session or, without a session, another directory of this
-// user.
+// runtimeDir returns the runtime directory of the login session or, without a session, another directory of
+// this user.
 func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
@@ -187,8 +188,8 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	return usual[len(usual)-1]
 }
 
-// usualRuntimeDirs returns the possible runtime directories of a user without XDG_RUNTIME_DIR, such as in a
-// cron job.
+// usualRuntimeDirs returns the possible runtime directories of a user if XDG_RUNTIME_DIR is not set, for
+// example in a cron job.
 func usualRuntimeDirs(uid int) (dirs []string) {
 	dirs = append(dirs, filepath.Join("/run/user", strconv.Itoa(uid), "chokepoint"))
 	if uid == 0 {
@@ -197,8 +198,8 @@ func usualRuntimeDirs(uid int) (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
 }
 
-// AllLabs returns all directories that may contain labs of this user. The result of Labs comes first. The
-// directories of sessions with another environment follow.
+// AllLabs returns all directories that may contain labs of this user. The first is the result of Labs. The
+// others belong to sessions with another environment.
 func (d Dirs) AllLabs() []string {
 	list := []string{d.Labs()}
 	for _, dir := range usualRuntimeDirs(os.Geteuid()) {
@@ -239,12 +240,13 @@ func Prepare(dirs ...string) error {
 // ClearRuntime removes empty runtime directories, so that no trace of a removed lab remains.
 func (d Dirs) ClearRuntime() {
 	if os.Remove(d.Labs()) == nil {
-		_ = os.Remove(d.Runtime) // fails if the directory is in use, or contains files of another program
+		_ = os.Remove(d.Runtime) // fails if the directory is in use or contains files of another program
 	}
 }
 
-// trusted returns an error if another user can modify a directory or its ancestors (see host.TrustedDir), or
-// if another user has created the directory in /tmp, whose name can be guessed.
+// trusted returns an error if another user can modify a directory or its ancestors (see host.TrustedDir). It
+// also returns an error if the directory is in /tmp, where its name can be guessed, and another user has
+// created it.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	err := host.TrustedDir(dir)

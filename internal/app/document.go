@@ -13,14 +13,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// maxDocumentBytes is the largest size of a document file. The document of a day-long soak has a tenth of
-// this size.
+// maxDocumentBytes is the maximum size of a document file. The document of a 24-hour soak test is about a
+// tenth of this size.
 const maxDocumentBytes = 256 << 20
 
 // IsDocumentFile reports whether name is a document file rather than a stored run.
 func IsDocumentFile(name string) bool { return strings.HasSuffix(name, ".json") }
 
-// readDocument reads a document file, as printed by show --json. Every error is an ErrUsage.
+// readDocument reads a document file in the format of show --json. Every error is an ErrUsage.
 func readDocument(file string) (*analysis.Document, error) {
 	const hint = "chokepoint show RUN --json > FILE writes one"
 	data, err := userfile.Read(file, maxDocumentBytes)

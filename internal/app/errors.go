@@ -8,12 +8,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
-// Kinds of errors, for use with errors.Is. There is also lab.ErrDirty, for a lab that could not be restored.
-// A command line maps each kind to an exit code.
+// These are kinds of errors, for use with errors.Is. Another kind is lab.ErrDirty, for a lab that could not
+// be restored. The command line maps each kind to an exit code.
 var (
 	// ErrUsage marks an invalid request. Nothing was changed.
 	ErrUsage = errors.New("wrong request")
-	// ErrFailed marks a run that finished with failed trials, or without any number.
+	// ErrFailed marks a run in which trials failed, or which measured nothing.
 	ErrFailed = errors.New("trials failed")
 	// ErrThreshold marks a threshold that was not met, or a regression.
 	ErrThreshold = errors.New("threshold missed")
@@ -42,7 +42,7 @@ func Leaves(err error) []error {
 		return nil
 	}
 
-	// If the texts differ, err is a single sentence with several causes, so it is not divided.
+	// If the texts differ, err is a single sentence with several causes, so it is not split.
 	if j, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(j.Unwrap()...).Error() {
 		var all []error
 		for _, e := range j.Unwrap() {
@@ -53,7 +53,7 @@ func Leaves(err error) []error {
 	return []error{err}
 }
 
-// Hinted returns an error with a formatted text and, unless it is empty, a hint.
+// Hinted returns an error with a formatted text. If hint is not empty, the error has this hint.
 func Hinted(hint, format string, args ...any) error {
 	return check.WithHint(fmt.Errorf(format, args...), hint)
 }

@@ -26,8 +26,8 @@ type Findings struct {
 	Timer        *trial.Timer       `json:"timer,omitempty"`
 }
 
-// Examine determines the capabilities of this machine, using a temporary lab. It returns findings even with
-// an error.
+// Examine determines the capabilities of this machine, using a temporary lab. It returns findings even if it
+// fails.
 func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	id := "doctor-" + NewID()
 	f := &Findings{Version: ReadVersion().String(), Kernel: probe.KernelRelease()}
@@ -39,7 +39,7 @@ func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	return f, err
 }
 
-// examine brings up a lab and tests it. If the lab cannot be brought up, this is a finding and not an error.
+// examine brings up a lab and tests it. If the lab cannot be brought up, that is a finding and not an error.
 func (f *Findings) examine(ctx context.Context, id string, j *journal.Journal, a *App) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()

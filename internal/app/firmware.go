@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Limits of the command that installs firmware: its duration, and the number and length of the output lines
-// that are shown.
+// These are the limits of the command that installs firmware: its duration, and the number and length of the
+// output lines that are shown.
 const (
 	installTime  = 30 * time.Minute
 	maxLines     = 200
@@ -46,9 +46,9 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 }
 
 // install runs a command without a shell, with the level as its last argument, and shows its output. If the
-// router belongs to a labgrid place, labgrid-client finds the place in the command's environment. The end of
-// ctx does not stop a command that has started, because half an installation can leave a router that does
-// not boot.
+// router belongs to a labgrid place, labgrid-client finds the place in the command's environment. Cancelling
+// ctx does not stop a running command, because an interrupted installation can leave a router that does not
+// boot.
 func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
 	if err := host.TrustedCommand(command); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (x *execution) showFirmware(level string) func(line string) {
 	return func(line string) { x.emit(record.Event{Event: "lab", Text: "firmware " + level + ": " + line}) }
 }
 
-// flash installs a firmware with commands of labgrid-client.
+// flash installs firmware with commands of labgrid-client.
 func (x *execution) flash(ctx context.Context, f record.Flash, level string) error {
 	image := strings.ReplaceAll(f.Image, "LEVEL", level)
 	if image != "" {
@@ -95,7 +95,7 @@ func (x *execution) flash(ctx context.Context, f record.Flash, level string) err
 	return nil
 }
 
-// whole is like shown, but the end of ctx does not stop a command that has started.
+// whole is like shown, but cancelling ctx does not stop a running command.
 func whole(ctx context.Context, c host.Command, limit time.Duration, show func(line string)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -103,7 +103,7 @@ func whole(ctx context.Context, c host.Command, limit time.Duration, show func(l
 	return shown(context.WithoutCancel(ctx), c, limit, show)
 }
 
-// shown runs a command on this machine and calls show with each of its first lines.
+// shown runs a command on this machine, and calls show with each of the first lines of its output.
 func shown(ctx context.Context, c host.Command, limit time.Duration, show func(line string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
 		unit.Seconds(limit)))

@@ -17,23 +17,26 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// HistoryOptions select the cells and runs of a history. Empty fields are taken from the newest matching run.
+// HistoryOptions select the cells and runs of a history. If Plan or Device is empty, it is taken from the
+// newest matching run.
 type HistoryOptions struct {
 	Plan, Device string
-	Cell         string // words of a cell's label, or its id, with or without the factor firmware
+	Cell         string // id of a cell, with or without the factor firmware, or words of its label
 	Metric       string
 	Firmware     string // only results with this firmware; "" means all
 	Canary       string // firmware that is never changed, for comparison
 	Since        time.Time
-	MaxResults   int // limit for cells × runs, above which the error is a *ManyResultsError; 0 means no limit
+	// MaxResults, if not 0, limits cells × runs. Above the limit, the error is a *ManyResultsError, unless
+	// there is only one cell.
+	MaxResults int
 	// Derived returns the results of a run without stored results, or nil if the run has no trials. If
 	// Derived is nil, the results are derived from the trials and stored.
 	Derived func(ctx context.Context, run string) (*record.Results, error)
 }
 
-// History follows cells over the stored runs of one plan on one device. It reads trials only of runs without
-// stored results, and stores their results if possible. It leaves out runs that are still running, and runs
-// of chokepoint upgrade and bisect, which alternate between versions.
+// History returns the results of cells over time, from the stored runs of one plan on one device. It reads
+// trials only of runs without stored results, and stores their results if possible. It leaves out runs that
+// are still running, and runs of chokepoint upgrade and bisect, which alternate between versions.
 func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History, err error) {
 	st, err := a.Dirs.OpenStore(ctx)
 	if err != nil {
@@ -77,8 +80,8 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	return h, err
 }
 
-// ManyResultsError is returned instead of a history with too many results. Cells and Runs are the cells of
-// that history and its number of runs.
+// ManyResultsError is returned instead of a history with too many results. Cells holds the cells of that
+// history, and Runs is its number of runs.
 type ManyResultsError struct {
 	Plan, Device string
 	Cells        []record.CellResult
@@ -90,7 +93,7 @@ func (e *ManyResultsError) Error() string {
 		unit.Count(len(e.Cells), "cell"), unit.Count(e.Runs, "run"))
 }
 
-// results reads the results of runs. derived holds the results that were just derived, by run.
+// results reads the results of runs. derived holds the results that were just derived, by run id.
 type results struct {
 	*store.Store
 	derived map[string]*record.Results
@@ -104,7 +107,7 @@ func (r results) ofRun(ctx context.Context, id string) ([]record.CellResult, err
 	return r.CellsOfRun(ctx, id)
 }
 
-// ofCell returns the results of a cell by run.
+// ofCell returns the results of a cell, by run id.
 func (r results) ofCell(ctx context.Context, f record.Factors) (map[string][]record.CellResult, error) {
 	byRun, err := r.RunsOfCell(ctx, f)
 	if err != nil {
@@ -204,7 +207,7 @@ func (a *App) derived(ctx context.Context, run string) (*record.Results, error) 
 	return doc.Results(), nil
 }
 
-// fitting describes the runs that the options request.
+// fitting describes the runs that match the options.
 func fitting(o HistoryOptions) string {
 	text := ""
 	for _, x := range [][2]string{{"plan", o.Plan}, {"device", o.Device}} {
@@ -272,7 +275,7 @@ func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
 	return cells, nil
 }
 
-// HasWords reports whether a label contains all of the words, in any order and case.
+// HasWords reports whether a label contains all of the words, in any order. It ignores case.
 func HasWords(label, words string) bool {
 	label = strings.ToLower(label)
 	for w := range strings.FieldsSeq(strings.ToLower(words)) {
@@ -309,7 +312,7 @@ func (r results) addCell(ctx context.Context, h *history.History, newest record.
 		}
 
 		if newest.Metric == "" && len(of) > 0 {
-			newest.Metric = of[0].Metric // because the newest run has no number for the cell
+			newest.Metric = of[0].Metric // the newest run has no number for the cell
 		}
 	}
 

@@ -25,7 +25,7 @@ type Head = store.Head
 // Listed is a run in the form that list --json prints.
 type Listed struct {
 	Head
-	Alive bool `json:"alive"` // the run's program is running
+	Alive bool `json:"alive"` // the program that records the run is still running
 }
 
 // ListedOf returns a run in the form that list --json prints.
@@ -34,8 +34,8 @@ func ListedOf(h Head) Listed {
 	return Listed{h, h.Status == record.RunRunning}
 }
 
-// Revision returns a hash that changes if the stored data of a run or of its experiments changes, such as
-// trials, notes, imports, names and ends.
+// Revision returns a hash that changes whenever stored data of a run or of its experiments changes, for
+// example when a trial, a note or an import is added, or when the run ends or is renamed.
 func (d Dirs) Revision(ctx context.Context, id string) (hash string, err error) {
 	err = d.WithRun(ctx, id, func(st *store.Store, run record.Run) error {
 		text, err := stateOf(ctx, st, run)
@@ -70,7 +70,8 @@ func stateOf(ctx context.Context, st *store.Store, run record.Run) ([]byte, erro
 // maxListedLevels is the maximum number of levels of a factor that are listed one by one.
 const maxListedLevels = 4
 
-// VariedWords names the factors that have several levels, and the levels that are numbers.
+// VariedWords returns the names of the factors that have several levels. If the levels of a factor are
+// numbers, they follow its name.
 func VariedWords(all []record.FactorLevels) string {
 	var words []string
 	for _, f := range all {
@@ -91,8 +92,8 @@ func VariedWords(all []record.FactorLevels) string {
 	return cmp.Or(strings.Join(words, " × "), "-")
 }
 
-// BestWords returns two texts: the headline of a run, with the status of the run unless it is done, and the
-// label of the headline's cell.
+// BestWords returns two texts: the headline of a run, and the label of the headline's cell. If the run is not
+// done, the first text includes its status.
 func BestWords(r Head) (best, in string) {
 	var words []string
 	h := r.Headline

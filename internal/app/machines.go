@@ -78,7 +78,7 @@ func (a *App) WithMachines(ctx context.Context, m record.Machines,
 	})
 }
 
-// CheckPlace returns an error for an invalid address of a machine.
+// CheckPlace returns an error if the address of a machine is invalid.
 func CheckPlace(at string) error {
 	if at == record.LocalMachine {
 		return nil
@@ -92,13 +92,13 @@ func CheckPlace(at string) error {
 	return err
 }
 
-// lastPort is the largest valid number of the first of the three data ports.
+// lastPort is the largest valid number for the first of the three data ports.
 const lastPort = 65535 - 2
 
 // KeyName returns the last component of a key in a lab file.
 func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
-// WrongMachines returns an error for invalid machines, and the key of the invalid value in the lab file.
+// WrongMachines returns an error if machines are invalid, and the key of the invalid value in the lab file.
 // named formats that key for the error.
 func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
@@ -247,8 +247,8 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 // maxDevice is the maximum length of a device's name. RouterOS allows long names.
 const maxDevice = 64
 
-// deviceLike reports whether name may be a network device on a supported system. RouterOS allows spaces in
-// names.
+// deviceLike reports whether name could be the name of a network device on a supported system. RouterOS
+// allows spaces in names.
 func deviceLike(name string) bool {
 	return len(name) <= maxDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)

@@ -36,7 +36,7 @@ const (
 	iperf3Port   = 5201
 )
 
-// Check returns an error for an invalid peer.
+// Check returns an error if the peer is invalid.
 func (p Peer) Check() error {
 	if p.At == "" {
 		if p.CodeFile != "" {
@@ -68,9 +68,9 @@ func (p Peer) Vocabulary() plan.Vocabulary {
 	return registry.PeerVocabulary(p.ThirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limit removes from a design the settings that are not possible with two machines and an unknown path.
-// Address translation on the path is detected instead of set. An iperf3 server supports even less; note
-// describes what is missing.
+// limit removes from a design the settings that are impossible with two machines and an unknown path. Address
+// translation on the path is detected instead of set. An iperf3 server supports even less; note describes
+// what it lacks.
 func (p Peer) limit(d *record.Design) (note string) {
 	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !p.ThirdParty() {
@@ -108,8 +108,8 @@ func (p Peer) address() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// of returns the peer for continuing a stored run. If p has no address, the returned peer has the address of
-// the run's peer.
+// of returns the peer with which to continue a stored run. If p has no address, the returned peer has the
+// address of the run's peer.
 func (p Peer) of(run record.Run) (Peer, error) {
 	with := record.WithPeer(run.Lab)
 	switch {
@@ -148,7 +148,7 @@ func (a *App) pair(ctx context.Context, p Peer, run string) (func(context.Contex
 // code.
 func (a *App) code(ctx context.Context, file, address string) (host.Secret, error) {
 	given, inEnvironment := os.LookupEnv(CodeVariable)
-	if err := os.Unsetenv(CodeVariable); err != nil { // because child processes do not need the code
+	if err := os.Unsetenv(CodeVariable); err != nil { // child processes do not need the code
 		return host.Secret{}, err
 	}
 

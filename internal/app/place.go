@@ -68,7 +68,7 @@ func wrongPlace(p record.Place, named func(key string) string) (key string, err 
 	return "", f.Close()
 }
 
-// placeUses describes what a place makes this machine do.
+// placeUses describes what this machine does to use a place.
 func placeUses(p record.Place) (uses []string) {
 	use := "acquires labgrid's place " + p.Name
 	if p.Name == "" {
@@ -95,8 +95,8 @@ func placeUses(p record.Place) (uses []string) {
 	return uses
 }
 
-// takePlace acquires the place of the machines, if there is one. It adds to m the values of the place's tags,
-// and brings the router up. After an error, the place is released.
+// takePlace acquires the place of the machines, if there is one. It adds the values of the place's tags to m,
+// and brings the router up. If it fails, it releases the place.
 func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *journal.Journal,
 	show func(text string)) (held *labgrid.Held, err error) {
 	if m.Place == nil {
@@ -129,7 +129,8 @@ func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *j
 	return held, nil
 }
 
-// ofPlace returns the machines of a lab file, completed with the values of the place's tags.
+// ofPlace returns the machines of a lab file. The tags of the place supply values that the lab file does not
+// set.
 func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines, error) {
 	m.Place = nil
 	for tag, into := range placeTags(&m) {
@@ -148,7 +149,7 @@ func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines,
 	}
 
 	flash := m.Flash
-	m.Flash = nil // already checked together with the place
+	m.Flash = nil // already checked with the place
 	if _, err := WrongMachines(m, KeyName); err != nil {
 		return m, Usage(check.HintOf(err), "place %s with its tags: %v", p.Name, err)
 	}
@@ -167,7 +168,7 @@ func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m reco
 	}
 
 	var console *labgrid.Console
-	if m.Place.State == "" { // with a state, the labgrid strategy uses the console itself
+	if m.Place.State == "" { // if there is a state, the labgrid strategy uses the console itself
 		console = held.Listen(ctx)
 	}
 
@@ -214,7 +215,7 @@ func (a *App) awaitRouter(ctx context.Context, id string, m record.Machines) err
 }
 
 // release releases a place, even if ctx has been cancelled. A second Ctrl-C ends the attempt. gone reports
-// that the place had already been lost.
+// whether the place had already been lost.
 func (a *App) release(ctx context.Context, held *labgrid.Held) (gone bool, err error) {
 	if held == nil {
 		return false, nil
@@ -235,7 +236,7 @@ func lostPlace(held *labgrid.Held) string {
 		"labgrid's coordinator was restarted; others may have used the machines"
 }
 
-// hold acquires the place of the run's machines, if there is one. The head of the run then names the place
+// hold acquires the place of the run's machines, if there is one. The head of the run then contains the place
 // and its machines, so that resuming the run uses the same ones.
 func (x *execution) hold(ctx context.Context) (err error) {
 	if x.run.Machines == nil {
@@ -246,7 +247,7 @@ func (x *execution) hold(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Commands that make several runs share the description of the machines, and stay on one place.
+	// Commands that make several runs share the description of the machines, and use one place for all runs.
 	placed := x.run.Machines.Place != nil
 	x.held, err = x.takePlace(ctx, x.run.ID, x.run.Machines, x.journal, x.noteText)
 	if err == nil && placed && x.run.Machines.Router.At == "" {
@@ -257,7 +258,8 @@ func (x *execution) hold(ctx context.Context) (err error) {
 	return err
 }
 
-// releasePlace releases the place at the end of a run. If the run has lost it, the run gets a caveat.
+// releasePlace releases the place at the end of a run. If the place was lost during the run, the run gets a
+// caveat.
 func (x *execution) releasePlace(ctx context.Context) error {
 	gone, err := x.release(ctx, x.held)
 	if gone && x.began {

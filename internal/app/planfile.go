@@ -18,7 +18,7 @@ import (
 // too large.
 const maxPlanBytes = 1<<20 + 1
 
-// PlanRequest selects a plan and changes to it. The zero value is the default plan.
+// PlanRequest names a plan and the changes to make to it. The zero value is the default plan.
 type PlanRequest struct {
 	Name   string        // name of a built-in plan, or a file
 	Sets   []string      // "path=value" pairs that replace values of the plan
@@ -71,7 +71,7 @@ func (r PlanRequest) ReadFitting(other Peer) (*plan.Plan, error) {
 	return p, err
 }
 
-// ReadPlan parses a plan; errors refer to it by name. Every error is an ErrUsage.
+// ReadPlan parses the text of a plan. Errors call the plan by the given name. Every error is an ErrUsage.
 func ReadPlan(name, text string, other Peer, sets ...string) (*plan.Plan, error) {
 	p, err := plan.Read(name, []byte(text), other.Vocabulary(), sets)
 	return seeded(p), Mark(ErrUsage, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// Size of an experiment: proveBlocks blocks, each with one window per step and proveCopies windows without a
-// change.
+// These are the sizes of an experiment. It has proveBlocks blocks, each with one window per step and
+// proveCopies windows without a change.
 const (
 	proveBlocks = 3
 	proveCopies = 3
@@ -34,13 +34,13 @@ const (
 type test struct {
 	of   analysis.Verdict
 	plan *plan.Plan
-	made plan.Patched // source of the plan
+	made plan.Patched // description from which the plan was made
 }
 
 // testsOf returns the experiments about the causes of a run. For each verdict, these are the experiments
 // about its first cause, in the cell with the highest confidence. If class is set, they are the experiments
-// about that class in each cell, whether or not it was diagnosed. If there are none, testsOf notes the
-// reason.
+// about that class in each cell, whether or not it was diagnosed. If there are none, testsOf tells the user
+// why.
 func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
@@ -132,8 +132,8 @@ func asFound(doc *analysis.Document) tuning.Situation {
 	return s
 }
 
-// plansFor returns the plans of a cause's experiments. It leaves out experiments that would undo settings of
-// the router's owner. If none is left, it notes why.
+// plansFor returns the plans of a cause's experiments. It leaves out experiments that the lab cannot run, and
+// experiments that would undo settings of the router's owner. If none is left, it tells the user why.
 func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.Factors,
 	cause diagnosis.Cause) (tests []test) {
 	var refused []string
@@ -235,7 +235,7 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 	return x
 }
 
-// prove runs the experiments about the causes of a run one after the other, and notes each result.
+// prove runs the experiments about the causes of a run one after the other, and shows the user each result.
 func (a again) prove(ctx context.Context, doc *analysis.Document, class string) error {
 	tests, err := a.testsOf(ctx, doc, class)
 	if err != nil {
@@ -292,7 +292,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	return nil
 }
 
-// put runs one experiment, notes its result and returns it. It returns nil if there is no result.
+// put runs one experiment, shows the user its result and returns it. It returns nil if there is no result.
 func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
 	done, err := a.run(ctx, p)
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
@@ -337,7 +337,7 @@ type ProveOptions struct {
 }
 
 // Prove tests the causes that a stored run diagnosed, under the run's conditions. Each experiment is a
-// separate run. It returns the run's document with the results, even with an error.
+// separate run. Prove returns the run's document with the results, even if it fails.
 func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions) (*analysis.Document, error) {
 	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
 	if err != nil {

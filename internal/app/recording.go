@@ -19,9 +19,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ImportRecording adds a recording to a run, and returns a summary. The recording was made by
-// chokepoint-agent on a router. Messages call it by its name. If clockWrong is set, the router's wall clock
-// is ignored, and the time of the recording follows from the traffic alone.
+// ImportRecording adds a recording to a run, and returns a summary. chokepoint-agent made the recording on a
+// router. Messages refer to the recording by name. If clockWrong is set, ImportRecording ignores the router's
+// wall clock and determines the time of the recording from the traffic alone.
 func (d Dirs) ImportRecording(ctx context.Context, into string, text io.ReadSeeker, name string,
 	clockWrong bool) (summary string, err error) {
 	to, err := d.importedTo(ctx, into)
@@ -143,7 +143,7 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	}
 
 	// The samples of a day are too large to keep in memory. First read only the samples that show the
-	// traffic, from which the time of the recording follows.
+	// traffic, because they determine the time of the recording.
 	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
 	if err != nil {
 		return store.Note{}, "", err
@@ -232,7 +232,7 @@ func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 	return e, nil
 }
 
-// readPrinted parses the output of chokepoint-agent probe from its beginning.
+// readPrinted rewinds text and parses it as output of chokepoint-agent probe.
 func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool) (*watch.Printed, error) {
 	_, err := text.Seek(0, io.SeekStart)
 	if err != nil {
@@ -276,8 +276,8 @@ func onOurClock(im *record.Import) (sources []string) {
 	return sources
 }
 
-// wallOffset returns the offset between the monotonic clocks of the router and of the controller according to
-// their wall clocks, or 0 if it is unknown.
+// wallOffset returns the offset between the monotonic clocks of the router and of the controller. It derives
+// the offset from their wall clocks. If the offset is unknown, it returns 0.
 func (to *imported) wallOffset(p *watch.Printed) int64 {
 	ours := to.carriage.Wall()
 	if p.Realtime == 0 || ours == 0 {

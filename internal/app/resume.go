@@ -24,7 +24,7 @@ import (
 
 // ResumeOptions configure Resume.
 type ResumeOptions struct {
-	Attach, Report string // see RunOptions; "" means the value of the run
+	Attach, Report string // as in RunOptions; "" means the value that the run used
 	Force          bool   // continue with another program, kernel or lab, and mark the run
 	AcceptNew      bool   // accept the host key of an unknown machine
 	Peer           Peer   // zero means the run's peer
@@ -43,7 +43,7 @@ func refuse(run record.Run, hint, format string, args ...any) error {
 const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
 
 // Resume runs the trials that a killed or interrupted run has not finished, in the same order. It first
-// undoes the changes that a killed run left behind. Without a name, it resumes the latest run that was cut
+// undoes the changes that a killed run left behind. If name is empty, it resumes the latest run that was cut
 // short.
 func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result, error) {
 	if name == "" {
@@ -92,7 +92,7 @@ func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result
 		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
 			err = refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
 				" --attach LAB", "%v", err)
-			if o.Attach != "" { // a usage error, because the user named the lab
+			if o.Attach != "" { // a usage error, because the user chose the lab
 				err = Mark(ErrUsage, err)
 			}
 
@@ -169,8 +169,8 @@ func (x *execution) done(ctx context.Context) (trials []record.Trial, err error)
 	return trials, nil
 }
 
-// lastCutShort returns the newest readable run that was cut short. It notes the run, and later runs that were
-// killed before anything was stored.
+// lastCutShort returns the newest readable run that was cut short. It shows the user that run, and later runs
+// that were killed before anything was stored.
 func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	runs, err := a.Dirs.Runs(ctx)
 	stored := map[string]bool{}
@@ -206,7 +206,8 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 // runIDs matches the owners of journals that are runs. Other commands that make labs use ids with a prefix.
 var runIDs = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
 
-// reportUnstored notes runs that are newer than a given run and were killed before anything was stored.
+// reportUnstored tells the user about runs that are newer than a given run and were killed before anything
+// was stored.
 func (a *App) reportUnstored(after string, stored map[string]bool) {
 	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
 		return runIDs().MatchString(owner) && owner > after && !stored[owner]
@@ -332,7 +333,7 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 }
 
 // otherPeerVersion describes how the current version of the peer differs from the recorded one. An empty
-// version equals this program's version.
+// version means that the peer has this program's version.
 func otherPeerVersion(run *record.Run, is string) []string {
 	was := ""
 	for _, c := range run.Caveats {
@@ -402,7 +403,7 @@ func otherBed(was, is *record.Run) (out []string) {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			before := was.Environments[i].Facts[name]
 			now := e.Facts[name]
-			unknown := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // unknown in one run
+			unknown := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // in one of the runs
 			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
 			if standsOn(name) && !unknown && !own {
 				differ(name+" of "+e.Node, before, now)

@@ -33,7 +33,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// settleTime is the time to wait for a locked store at the start and end of a run.
+// settleTime is the maximum time to wait for a locked store at the start and end of a run.
 const settleTime = 2 * time.Minute
 
 // undoTime is the time limit for taking down a local lab, which normally takes 20 ms.
@@ -57,7 +57,7 @@ type Result struct {
 
 // Run executes a plan as the run that head describes (see NewRun), stores each trial, and writes the report.
 // If ctx is cancelled with the cause ErrInterrupted, Run stops the load. It always restores the lab. If
-// anything was stored, it returns a result even with an error. If another run has the same name, the error is
+// anything was stored, it returns a result even if it fails. If another run has the same name, the error is
 // an ErrUsage.
 func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
 	if err := a.Dirs.free(ctx, head.Name); err != nil {
@@ -71,8 +71,8 @@ func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOpti
 	return x.whole(ctx)
 }
 
-// Skips returns the plan, with the cells that cannot run in its labs marked as skipped. It brings the labs
-// up, but runs no trial.
+// Skips returns the plan and marks the cells that cannot run in its labs as skipped. It brings the labs up,
+// but runs no trial.
 func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*plan.Plan, error) {
 	x, err := a.execution(ctx, pl, head, o)
 	if err != nil {
@@ -89,7 +89,7 @@ func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOp
 	return tried, err
 }
 
-// CanMeasure returns an ErrFailed, as Run would, if all cells of a plan are skipped.
+// CanMeasure returns an ErrFailed if all cells of a plan are skipped. Run returns the same error.
 func CanMeasure(pl *plan.Plan) error {
 	if len(pl.Cells()) > 0 {
 		return nil
@@ -165,7 +165,7 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	reason := ""
 	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
-	// A signal after the last trial does not interrupt anything.
+	// After the last trial, a signal has nothing left to interrupt.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status = record.RunInterrupted
 		reason = "by a signal"
@@ -221,13 +221,13 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	x.run.Status, x.run.Reason = status, reason
 	lost := x.present(after)
 	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
-		x.result.Outcome = nil // because the last trial failed when the machine was lost
+		x.result.Outcome = nil // the last trial failed because the machine was lost
 	}
 
 	return errors.Join(Dirty(undoErr), runErr, lost)
 }
 
-// endTime is the time to take the lab down and write the report after the last trial.
+// endTime is the time reserved for taking the lab down and writing the report after the last trial.
 const endTime = 3 * time.Second
 
 // labs returns the labs of the campaign.
@@ -238,7 +238,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	case x.run.Machines != nil:
 		m := *x.run.Machines
 		remote := x.Remote(x.run.ID+"-machines", m, x.journal)
-		if m.Client.At+m.Server.At == "" { // the ends are not needed, because the plan sends nothing
+		if m.Client.At+m.Server.At == "" { // not needed, because the plan sends nothing
 			return &lab.Peers{Up: remote.Reach}, nil
 		}
 
@@ -285,7 +285,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	}
 
 	// Create the journal first: if two runs start at the same time, at least one of them then sees the
-	// other's journal.
+	// journal of the other.
 	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
 		return err
 	}
@@ -317,8 +317,8 @@ func (x *execution) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// refuseLeftovers notes killed runs whose changes were not undone. It returns an error if such changes affect
-// the lab.
+// refuseLeftovers tells the user about killed runs whose changes were not undone. It returns an error if such
+// changes affect the lab.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
 	if err != nil && x.attach != "" { // a damaged journal may belong to any lab
@@ -373,7 +373,7 @@ func anotherRun(name string) record.Caveat {
 }
 
 // noteOthers adds a caveat if another run started on this machine during the run. The other run has had the
-// same caveat since its start. An error is only noted, because the run itself is good.
+// same caveat since its start. An error is only shown to the user, because the run itself is good.
 func (x *execution) noteOthers(ctx context.Context) {
 	var heads []store.Head
 	err := store.Patiently(ctx, settleTime, func() (err error) {
@@ -547,7 +547,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	return x.Ask(ctx, s)
 }
 
-// undo restores the labs, even if ctx has been cancelled. A second Ctrl-C ends the wait for it.
+// undo restores the labs, even if ctx has been cancelled. A second Ctrl-C ends the wait.
 func (x *execution) undo(ctx context.Context) error {
 	if x.campaign == nil {
 		return nil
@@ -607,7 +607,7 @@ func (x *execution) present(ctx context.Context) error {
 	return errors.Join(lost, err)
 }
 
-// waits sends a warning that n trials wait in memory for the store, or that none waits any more.
+// waits sends a warning that n trials are waiting in memory for the store, or that none are waiting any more.
 func (x *execution) waits(n int, why error) {
 	text := "the store has all trials again"
 	if n > 0 {
@@ -649,9 +649,9 @@ func (x *execution) shut() error {
 	return err
 }
 
-// ShowCommands notes what a lab file makes this machine do, before it happens: the programs that the machines
-// and the power meter run here, and the settings that a plan may change. The user must see this, because a
-// lab file is, in effect, a program.
+// ShowCommands tells the user what a lab file makes this machine do, before it happens: the programs that the
+// machines and the power meter run here, and the settings that a plan may change. The user must see this,
+// because a lab file is, in effect, a program.
 func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
 	var uses []string
 	if m.SSHConfig != "" {

@@ -34,14 +34,14 @@ func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.place())
 }
 
-// Share returns directories for many readers at a time, who share one open store. close closes the store.
+// Share returns a copy of d for several readers, which all use one open store. close closes the store.
 func (d Dirs) Share() (shared Dirs, close func() error) {
 	d.shared = store.NewShared(d.place())
 	return d, d.shared.Close
 }
 
-// Runs returns the heads of all runs, newest first, or none if there is no store. With an error, it also
-// returns the heads that could be read.
+// Runs returns the heads of all runs, newest first, or none if there is no store. If some heads cannot be
+// read, it returns the others and an error.
 func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
@@ -60,7 +60,7 @@ func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
 	return runs, errors.Join(err, st.Close())
 }
 
-// reckon sets the status of a run from running to killed if no process records the run any more.
+// reckon changes the status of a run from running to killed if no process is recording the run.
 func reckon(st *store.Store, run string, status *string) error {
 	if *status != record.RunRunning {
 		return nil
@@ -133,8 +133,8 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 // NamesFile reports whether Document treats a name as the name of a file.
 func NamesFile(name string) bool { return IsDocumentFile(name) }
 
-// PlanText returns the text of a stored run's plan. It returns "" if the run has none, or if name is a
-// document's file, which does not contain it.
+// PlanText returns the text of a stored run's plan. It returns "" if the run has no plan, or if name is a
+// document file, which does not contain the plan.
 func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
 	if IsDocumentFile(name) {
 		return "", nil
@@ -218,13 +218,13 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	return id, takenName(st.SetName(ctx, id, name))
 }
 
-// free returns an ErrUsage if a run has the name. Even if name is "", it returns an error for a store with
+// free returns an ErrUsage if a run has the name. Even if name is "", it returns an error if the store has
 // another schema, so that the run ends before anything is set up.
 func (d Dirs) free(ctx context.Context, name string) error {
 	st, err := d.readStore(ctx)
 	_, other := errors.AsType[*store.VersionError](err)
 	switch {
-	// A locked store is no error here, because the run waits for the lock later.
+	// A locked store is not an error here, because the run waits for the lock later.
 	case errors.Is(err, store.ErrNone), name == "" && err != nil && !other:
 		return nil
 	case err != nil:
@@ -254,10 +254,10 @@ func derive(ctx context.Context, st *store.Store, run record.Run) (*analysis.Doc
 }
 
 // Derive creates the document of a run from its n trials, which it reads one at a time. Damaged trials become
-// a caveat. Derive returns an error if all trials are damaged, or if a trial cannot be read for another
-// reason, because a partial document looks like a complete one.
+// a caveat. Derive returns an error if all trials are damaged. It also returns an error if a trial cannot be
+// read for another reason, because a partial document would look complete.
 func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	debug.SetMemoryLimit(DocumentMemory) // the limit also applies while the document is written
+	debug.SetMemoryLimit(DocumentMemory) // the limit still applies while the document is written
 	debug.FreeOSMemory()                 // return the memory of the measurement to the system
 	d := analysis.Begin(run, n)
 	var unread []*store.DamagedTrialError
@@ -283,7 +283,7 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	if len(unread) > 0 {
 		d.Caveat(record.Caveat{
 			Kind: "unreadable",
-			// The text does not contain the place of the store.
+			// The text does not contain the path or URL of the store.
 			Text: fmt.Sprintf("%s of %d cannot be read from the store, such as %s: %v",
 				unit.Count(len(unread), "trial"), n, unread[0].Trial, unread[0].Err),
 		})
@@ -304,8 +304,8 @@ func failedTrials(failed, of int) error {
 	return fmt.Errorf("%d of %s failed %s", failed, unit.Count(of, "trial"), number)
 }
 
-// outcome returns errors for a finished run: ErrFailed if trials failed or nothing was measured, and
-// ErrThreshold for missed thresholds. A failed trial does not count if a later attempt succeeded.
+// outcome returns an ErrFailed if trials of a finished run failed or nothing was measured, and an
+// ErrThreshold if thresholds were missed. A failed trial does not count if a later attempt succeeded.
 func outcome(d *analysis.Document) error {
 	var errs []error
 	last := map[string]analysis.TrialView{}
@@ -349,8 +349,8 @@ func outcome(d *analysis.Document) error {
 	return errors.Join(errs...)
 }
 
-// whyNothing returns an error with the reasons for skipped cells, the number of cells for each, and all
-// hints.
+// whyNothing returns an error that contains the reasons why cells were skipped, the number of cells for each
+// reason, and all hints.
 func whyNothing(skipped []record.Skipped) error {
 	err := errors.New("no cell has a trial")
 	counts := map[string]int{}
@@ -372,7 +372,7 @@ func whyNothing(skipped []record.Skipped) error {
 	return err
 }
 
-// thresholdText describes a missed requirement: the cell, and the value or why it is missing.
+// thresholdText describes a missed threshold: the cell, and the value or the reason why there is none.
 func thresholdText(d *analysis.Document, t comparison.Threshold) string {
 	parts := []string{t.Requirement}
 	for _, c := range d.Cells {

@@ -10,10 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// Transfer sends runs to another store. It sends the named runs. If names is empty, it sends all ended runs
-// that the other store lacks or has with fewer records, oldest first. It continues after a run that fails, so
-// it returns the runs that arrived even with an error. If the other store is missing, Transfer creates it, on
-// a server even if there is nothing to send.
+// Transfer sends the named runs to another store. If names is empty, it sends all ended runs that the other
+// store lacks or has with fewer records, oldest first. If a run cannot be sent, Transfer continues with the
+// next one. It returns the runs that were sent even if it fails. Transfer creates the other store if it is
+// missing. On a server, it creates the store even if there is nothing to send.
 func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []store.Sent, err error) {
 	from, err := d.OpenStore(ctx)
 	if errors.Is(err, store.ErrNone) && len(names) == 0 && other.Store != "" {
@@ -106,8 +106,8 @@ func lacking(ctx context.Context, from, to *store.Store) (ids []string, err erro
 }
 
 // Recorded calls f, which records runs in this machine's own store, so that no run depends on a server. If a
-// server is in use, Recorded then sends it the new runs, and runs that could not be sent before. If sending
-// fails, Recorded only notes it.
+// server is in use, Recorded then sends it the new runs, and runs that could not be sent before. If that
+// fails, Recorded tells the user but returns no error.
 func (a *App) Recorded(ctx context.Context, f func() error) error {
 	team := a.Dirs
 	if team.Store == "" {
@@ -141,8 +141,9 @@ func (d Dirs) Recording() Dirs {
 	return d
 }
 
-// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and notes each.
-// It only notes a run that the server refuses. a.Dirs must be team.Recording().
+// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and tells the
+// user about each. If the server refuses a run, SendRecorded tells the user but returns no error. a.Dirs must
+// be team.Recording().
 func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
 	sent, refused, failed := a.Dirs.sendRecorded(ctx, team)
 	for _, s := range sent {

@@ -33,7 +33,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// TuneOptions configure Tune: the changes to try, and what they may cost.
+// TuneOptions configure Tune.
 type TuneOptions struct {
 	RunOptions // Report is not used
 
@@ -41,16 +41,16 @@ type TuneOptions struct {
 	Only     bool            // try only the changes in Try
 	MaxDelay time.Duration   // largest delay (p99) that a load may add
 	MaxLoss  float64         // largest loss ratio
-	Keep     bool            // leave the changes that helped in the lab named by Attach
+	Keep     bool            // keep the changes that helped in the lab named by Attach
 }
 
 // Tuned is the result of Tune.
 type Tuned struct {
 	tuning.Result
-	Stays factor.Cell // settings that were left in the lab; nil means none
+	Stays factor.Cell // settings that remain in the lab; nil means none
 }
 
-// CanTune returns an error for a plan that tuning cannot repeat. If the plan has too few runs for an
+// CanTune returns an error if tuning cannot repeat the plan. If the plan has too few runs for a confidence
 // interval, CanTune increases their number.
 func CanTune(base *plan.Plan) error {
 	m := &base.Design.Method
@@ -65,8 +65,8 @@ func CanTune(base *plan.Plan) error {
 // usualChanges is the number of changes for which FitTune leaves time, if the plan can be cut enough.
 const usualChanges = 6
 
-// FitTune shortens a plan until the budget is enough for measuring the router as found, trying usualChanges
-// changes (each alone, and all together), and checking the changes that were kept.
+// FitTune shortens a plan so that tuning fits the budget. Tuning measures the router as found, tries
+// usualChanges changes (each alone, and all together), and checks the changes that were kept.
 func FitTune(base *plan.Plan, budget time.Duration) error {
 	const fixed = 3 * (labTime + endTime)
 	runs := time.Duration(base.Design.Method.Runs)
@@ -88,7 +88,7 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 
 // Tune measures a plan without changes in the lab of head, tries changes that may help, and stores which
 // changes helped. Unless Keep is set, it leaves the lab as found. If anything was measured, it returns a
-// result even with an error.
+// result even if it fails.
 func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o TuneOptions) (*Tuned, error) {
 	t := a.tuner(base, head, o)
 	err := t.asFound(ctx)
@@ -133,7 +133,7 @@ func (a *App) Changes(base *plan.Plan, head record.Run, o TuneOptions) []tuning.
 	return t.search.Candidates
 }
 
-// tuner runs one search for settings that help.
+// tuner searches for settings that help.
 type tuner struct {
 	again
 	o      TuneOptions
@@ -242,7 +242,7 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose sets the candidates: the changes named by --try, the changes that an earlier result for the same
+// choose adds candidates to the changes named by --try: the changes that an earlier result for the same
 // router kept, the changes that the diagnosis suggests, and the standard ones.
 func (t *tuner) choose() {
 	v := t.other.Vocabulary()
@@ -299,7 +299,7 @@ func quiet(all []*diagnosis.Diagnosis) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
-// cores returns the smallest number of cores of a router, or 0 if it is unknown.
+// cores returns the number of cores of the router that has the fewest, or 0 if it is unknown.
 func cores(d *analysis.Document) int {
 	fewest := 0
 	for _, e := range d.Environment {
@@ -342,7 +342,8 @@ func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	return c, nil
 }
 
-// patched returns the plan with the given cells and, for each patch, with the patched cells.
+// patched returns a plan that contains the given cells and, for each patch, the same cells with the patch
+// applied.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
 	return t.readPatched(plan.Patched{
 		Name:        "tune-" + t.base.Design.Name,
@@ -496,7 +497,7 @@ func (t *tuner) possible(ctx context.Context) error {
 	return nil
 }
 
-// skip removes all cells from an arm if the lab skipped one of its cells.
+// skip removes all cells from an arm if one of them was skipped in the lab.
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
@@ -562,7 +563,8 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	return tuning.Score(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
 }
 
-// guard is a store that stops trying a change as soon as traffic stops or the delay far exceeds the budget.
+// guard is a store that ends the trials of a change as soon as traffic stops or the delay far exceeds the
+// limit.
 type guard struct {
 	trial.Store
 	maxDelay time.Duration
@@ -584,7 +586,8 @@ func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
 	return g.Store.AppendTrial(ctx, t)
 }
 
-// late reports whether the median of the probes exceeds the fastest probe by more than the budget.
+// late reports whether the median round-trip time of the probes exceeds that of the fastest probe by more
+// than the limit.
 func (g *guard) late(t *record.Trial) bool {
 	rtts := metrics.Answered(t.Loaded) // sorted in ascending order
 	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.maxDelay
@@ -596,7 +599,8 @@ func (g *guard) out(cell record.Factors) bool {
 	return g.unfit[cell.Key()]
 }
 
-// settings returns the kept changes that are settings. Other changes, of loads and paths, end with the run.
+// settings returns the kept changes that are settings. Other changes, which concern loads and paths, end with
+// the run.
 func (t *tuner) settings() factor.Cell {
 	c := registry.Catalogue()
 	patch := t.result.Kept.Patch()
@@ -644,7 +648,7 @@ func (t *tuner) store() error {
 }
 
 // earlier returns the changes that the latest result for the same plan and lab kept, if that result still
-// applies. Otherwise, it notes what has changed.
+// applies. Otherwise, it tells the user what has changed.
 func (t *tuner) earlier() []tuning.Change {
 	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))
 	if err != nil {

@@ -36,7 +36,7 @@ type UpgradeOptions struct {
 	Plans    []*plan.Plan // plan for each version; each block has one run of each plan
 	ID       string       // id of the measurements to continue; "" means new ones
 	Fresh    bool         // start new measurements with the id if none have it
-	Build    string       // command that makes the versions; "" means that they exist
+	Build    string       // command that builds the versions; "" means that they exist
 }
 
 // names returns the names of the versions.
@@ -53,8 +53,8 @@ func (o UpgradeOptions) names() (out []string) {
 // interrupted at any time. Calling it again with the same options and the id of the measurements continues
 // them.
 //
-// c has a comparison for each later version, which is nil if no block has measured both versions. With an
-// error, Upgrade returns the comparisons of what has been measured so far. labels maps the keys of the cells'
+// c has a comparison for each later version, which is nil if no block has measured both versions. If Upgrade
+// fails, it returns the comparisons of what has been measured so far. labels maps the keys of the cells'
 // factors to the cells' labels.
 func (a *App) Upgrade(ctx context.Context, o UpgradeOptions) (c []*analysis.RunComparison,
 	labels map[string]string, err error) {
@@ -94,7 +94,7 @@ func (e *prepareError) Unwrap() error { return e.err }
 // inTurn starts new measurements or, if an id is given, continues the measurements with that id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
 	t := &inTurn{App: a, UpgradeOptions: o, digest: o.digest()}
-	if o.On.Machines != nil { // the runs share this copy, to which the first one adds its place
+	if o.On.Machines != nil { // all runs share this copy, to which the first run adds its place
 		m := *o.On.Machines
 		t.On.Machines = &m
 	}
@@ -222,7 +222,7 @@ func (t *inTurn) read(ctx context.Context) error {
 	}
 
 	known := userfile.Exists(t.Dirs.BuildsDir(t.ID))
-	for _, h := range heads { // newest first, so the newest of several runs of a version in a block counts
+	for _, h := range heads { // newest first, so that the newest run of a version in a block counts
 		if h.Damaged != "" {
 			continue
 		}

@@ -16,7 +16,7 @@ var stampedVersion, stampedRevision string
 
 // Version describes this build.
 type Version struct {
-	Version  string // "" if only the revision is known, "(devel)" if neither is
+	Version  string // "" if only the revision is known, "(devel)" if nothing is known
 	Revision string // commit hash; "" if unknown
 	Modified bool   // built with uncommitted changes
 	Go       string
@@ -30,7 +30,7 @@ func ReadVersion() Version {
 	return versionOf(info, stampedVersion, stampedRevision)
 }
 
-// undetermined is the version that the Go toolchain records if it knows none.
+// undetermined is the version that the Go toolchain records if it does not know the version.
 const undetermined = "(devel)"
 
 // versionOf returns the version that the build information contains (info may be nil). A stamped version

@@ -25,7 +25,8 @@ type WatchOptions struct {
 	Show func(*analysis.Glance) error
 }
 
-// Watch reports the state of the router in m while any traffic flows. It changes nothing on the router.
+// Watch reports the state of the router in m during traffic from any source. It changes nothing on the
+// router.
 func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err error) {
 	if err := Prepare(a.Dirs.Runtime); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
 }
 
-// Reach connects to a machine and returns a temporary lab with the machine as the router. purpose is the
+// Reach connects to a machine and returns a temporary lab in which the machine is the router. purpose is the
 // prefix of the lab's id.
 func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
 	if err := Absolute(PathsOf(m)...); err != nil {

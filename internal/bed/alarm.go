@@ -21,8 +21,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// alarms keeps the alarms of a testbed in a file. It keeps up to maxAlarms alarms until they are delivered,
-// and the newest ones longer, so that no alarm is raised twice.
+// alarms keeps the alarms of a testbed in a file. It keeps up to maxAlarms alarms until they are delivered.
+// It also keeps the newest delivered alarms, so that no alarm is raised twice.
 type alarms struct {
 	file string
 	how  plan.BedAlarm
@@ -137,7 +137,7 @@ func (a *alarms) deliver(ctx context.Context) error {
 	return err
 }
 
-// mark stores by which channels an alarm was delivered, or why it was not.
+// mark stores by which channels an alarm was delivered, or why it was not delivered.
 func (a *alarms) mark(sent raised) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// attempts counts, in a file, how often the process or the machine died in the current step. A step that
-// kills them is therefore not executed forever.
+// attempts counts, in a file, how often the process or the machine died in the current step, so that a step
+// that kills the process or the machine is not executed forever.
 type attempts struct {
 	file string
 	mu   sync.Mutex
@@ -23,7 +23,7 @@ type attempts struct {
 type attempt struct {
 	Job   string `json:"job"`
 	Step  string `json:"step"`
-	Times int    `json:"times"` // times that the step began since a trial last ended
+	Times int    `json:"times"` // how often the step has begun since the last end of a trial
 }
 
 const (
@@ -42,7 +42,7 @@ func (a *attempts) begin(job, step string) error {
 	}
 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		last = attempt{} // count again, because the machine died while the file was written
+		last = attempt{} // restart the count, because the machine died while the file was being written
 	}
 
 	if last.Job != job || last.Step != step {

@@ -35,15 +35,15 @@ type Service struct {
 	Config  plan.Bed
 	Changed time.Time  // time of the last change of the bed file
 	On      record.Run // head of a run in the testbed's lab
-	// Version returns the version of the router to which a word refers.
+	// Version returns the version of the router that the given word names.
 	Version func(word string) (app.RouterVersion, error)
-	// Plan reads a plan of the bed file for a version. If the plan is for a comparison of versions, it has
-	// one run of each cell.
+	// Plan reads a plan of the bed file for a version. A plan for a comparison of versions has one run of
+	// each cell.
 	Plan func(name string, v app.RouterVersion, compares bool) (*plan.Plan, error)
 
 	now      func() time.Time
 	maxPause time.Duration // longest pause before a failed step is tried again
-	team     app.Dirs      // directories with the store that shows runs and reports
+	team     app.Dirs      // directories with the team's store
 	engine   engine
 	alarms   alarms
 	attempts attempts
@@ -65,11 +65,11 @@ type Service struct {
 // Intervals at which the service acts.
 const (
 	lookEach    = 10 * time.Second // for requests, due schedules and reports
-	lookBusy    = 30 * time.Second // the same while a job runs, because it costs CPU time
+	lookBusy    = 30 * time.Second // while a job runs, because looking takes CPU time
 	recoverEach = 10 * time.Minute
 	deliverEach = time.Minute
 	resendEach  = 10 * time.Minute
-	knownJobs   = 500 // number of jobs that are searched for the last job of a schedule
+	knownJobs   = 500 // number of jobs to search for the last job of a schedule
 )
 
 // Dir returns the directory of a testbed.
@@ -85,7 +85,7 @@ func (b *Service) Run(ctx context.Context) error {
 // Next returns the next time of each schedule.
 func (b *Service) Next(now time.Time) (next []time.Time) {
 	for _, s := range b.Config.Schedules {
-		c, _ := parseCron(s.Cron) // checked when the bed file was read
+		c, _ := parseCron(s.Cron) // no error, because the expression was checked when the bed file was read
 		next = append(next, c.Next(now))
 	}
 	return next
@@ -102,7 +102,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	first, err := lock.Stat() // the service creates the file at its first start and never writes it
+	first, err := lock.Stat() // the service creates the file at its first start and never writes to it
 	if err != nil {
 		return fmt.Errorf("lock testbed %s: %w", b.Config.Name, err)
 	}
@@ -167,7 +167,7 @@ func (b *Service) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// errElsewhere means that another machine executes the jobs of this testbed.
+// errElsewhere means that the service of this testbed already runs on another machine.
 var errElsewhere = app.Hinted("stop that one, or give this one another name in its bed file",
 	"chokepoint bed already runs for this name and database on another machine")
 
@@ -205,7 +205,7 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	each(recoverEach, func(context.Context) error { return b.engine.recover() })
 	each(deliverEach, b.alarms.deliver)
 	each(resendEach, func(ctx context.Context) error {
-		if b.job() != nil { // the job sends the runs
+		if b.job() != nil { // a running job sends the runs itself
 			return nil
 		}
 
@@ -226,8 +226,8 @@ func (b *Service) loops(ctx context.Context, dir string, listener net.Listener,
 	return err
 }
 
-// families returns the last report as metrics. The report is in memory, so a request costs a running
-// measurement little.
+// families returns the last report as metrics. The report is in memory, so a request hardly disturbs a
+// running measurement.
 func (b *Service) families() []report.Family {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -379,7 +379,7 @@ func (b *Service) installs() bool {
 	return canBoot(b.Config.Lab) && (b.On.Machines == nil || b.On.Machines.Installs())
 }
 
-// attend starts due jobs, answers requests and reports the testbed.
+// attend starts due jobs, answers requests and reports the state of the testbed.
 func (b *Service) attend(ctx context.Context) error {
 	now := b.now()
 	b.mu.Lock()
@@ -396,7 +396,7 @@ func (b *Service) attend(ctx context.Context) error {
 
 	report := b.report(all, now)
 	for i, s := range b.Config.Schedules {
-		c, _ := parseCron(s.Cron) // checked when the bed file was read
+		c, _ := parseCron(s.Cron) // no error, because the expression was checked when the bed file was read
 		newest, done := lastOf(s.Name, all)
 		due := tick(c, newest, b.since, now)
 		if !due.IsZero() {
@@ -433,7 +433,7 @@ func (b *Service) attend(ctx context.Context) error {
 	return err
 }
 
-// lastOf returns the time of the newest job of a schedule, and the time of its newest job that is done.
+// lastOf returns the time of the newest job of a schedule, and the time of the newest one that is done.
 func lastOf(schedule string, all []jobState) (newest, done time.Time) {
 	for _, p := range all {
 		if p.Schedule != schedule {
@@ -492,7 +492,7 @@ func (b *Service) report(all []jobState, now time.Time) store.Bed {
 
 		switch {
 		case p.status == store.BedWaiting:
-			r.Waiting = slices.Insert(r.Waiting, 0, j) // all has the newest job first
+			r.Waiting = slices.Insert(r.Waiting, 0, j) // all starts with the newest job
 		case p.status != store.BedRunning && len(r.Ended) < store.MaxBedItems:
 			r.Ended = append(r.Ended, j)
 		}
@@ -530,7 +530,7 @@ func (b *Service) exchange(ctx context.Context, report store.Bed) (err error) {
 // answer carries out a request, and stores the answer.
 func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedRequest) error {
 	if r.Kind == store.AskStart && r.At.After(b.now()) {
-		return nil // the time of the request has not come
+		return nil // the request is for a later time
 	}
 
 	job, refused := r.Job, ""
@@ -549,10 +549,10 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	case r.Kind == store.AskCancel:
 		found, done, err := b.cancelJob(r.Job)
 		if err != nil || found && !done {
-			return err // the job is ending; the next look answers the request
+			return err // the job is ending; a later call answers the request
 		}
 
-		if !found && app.CheckID(r.Job) != nil { // the store itself cancels a later start
+		if !found && app.CheckID(r.Job) != nil { // the store itself cancels future starts
 			refused = "there is no such job"
 		}
 	default:
@@ -582,7 +582,7 @@ func (b *Service) cancelJob(id string) (found, done bool, err error) {
 		return found, false, err
 	case p.status == store.BedWaiting:
 		return true, false, b.engine.cancel(id)
-	case p.status == store.BedRunning: // the job begins to run as soon as entering is released
+	case p.status == store.BedRunning: // the job begins as soon as entering is released
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.asked = id

@@ -94,7 +94,7 @@ func isFile(lab string) bool {
 	return strings.HasSuffix(lab, ".yaml") || strings.HasSuffix(lab, ".yml") || strings.Contains(lab, "/")
 }
 
-// wrong returns an error for an invalid bed file, and the key with the invalid value.
+// wrong returns an error if a bed file is invalid, and the key with the invalid value.
 func wrong(b plan.Bed) (key string, err error) {
 	if err := store.CheckBedName(b.Name); err != nil || len(b.Name) > maxName {
 		hint := fmt.Sprintf("name: up to %d small letters, digits and hyphens, such as lab-2", maxName)
@@ -204,7 +204,7 @@ func wrongTrigger(t plan.BedTrigger) (key string, err error) {
 			return "url", err
 		}
 
-		u, _ := url.Parse(t.URL) // no error, because webURL has parsed it
+		u, _ := url.Parse(t.URL) // no error, because webURL has parsed the URL
 		name := imageName(t.Name, strings.Repeat("0", 64), path.Base(u.Path))
 		if !versionForm().MatchString(name) {
 			return "url", app.Usage("give the trigger a shorter name that begins with a letter",
@@ -230,8 +230,8 @@ func webURL(text string) error {
 	return nil
 }
 
-// gitURL returns an error for a URL with a transport that executes commands. All users of the machine can see
-// the arguments of git, so it also returns an error for a URL with a secret.
+// gitURL returns an error for a URL with a transport that executes commands. It also returns an error for a
+// URL with a secret, because all users of the machine can see the arguments of git.
 func gitURL(text string) error {
 	u, err := url.Parse(text)
 	if err == nil && u.User != nil {
@@ -282,12 +282,12 @@ func parseCron(text string) (cron.Schedule, error) {
 	return s, err
 }
 
-// tick returns the time of a schedule for which a job is due, or the zero time if none is due. It is the last
-// time of the schedule that is not after now and is later than the time of the newest job. If there is no job
-// yet, it must be later than since, the start of the schedule.
+// tick returns the time of a schedule for which a job is due, or the zero time if none is due. This is the
+// last time of the schedule that is not after now and is later than the newest job. If there is no job yet,
+// the time must be later than since, the start of the schedule.
 func tick(s cron.Schedule, newest, since, now time.Time) (due time.Time) {
 	from := cmp.Or(newest, since)
-	if month := now.AddDate(0, -1, 0); from.Before(month) { // search one month at most
+	if month := now.AddDate(0, -1, 0); from.Before(month) { // search at most one month
 		from = month
 	}
 

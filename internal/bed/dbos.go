@@ -28,13 +28,12 @@ const (
 	queueName    = "jobs"
 	lookForJobs  = time.Second
 	startTime    = 2 * time.Minute // time limit for reaching the database
-	// stopTime is the time limit for finishing an installation of firmware, which takes up to 30 minutes, and
-	// for restoring the router. TimeoutStopSec of the systemd unit is longer.
+	// stopTime is the time limit for restoring the router and for finishing an installation of firmware,
+	// which takes up to 30 minutes. TimeoutStopSec of the systemd unit is longer.
 	stopTime = 32 * time.Minute
 )
 
-// transact is an engine that uses DBOS Transact. Its database is a file, or a schema of a PostgreSQL
-// database.
+// transact is an engine that uses DBOS Transact. Its database is a file or a schema of a PostgreSQL database.
 type transact struct {
 	ctx     dbos.Context
 	queue   dbos.Queue
@@ -43,10 +42,11 @@ type transact struct {
 }
 
 // openTransact opens the engine of a testbed and continues its jobs. database is a URL or the path of a file.
-// work executes a job. ctx limits only the start. After a call of lost, the job continues in another engine.
+// The function work executes a job. ctx limits only the time to open the engine. The engine calls lost if it
+// cannot continue a job; another engine then continues the job.
 func openTransact(ctx context.Context, bed, database string, note func(string, ...any), lost func(error),
 	work func(steps, Job) (Result, error)) (*transact, error) {
-	for _, v := range os.Environ() { // these would replace the name and version, or connect to a service
+	for _, v := range os.Environ() { // they would replace the name and version, or connect to a service
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "DBOS_") {
 			if err := os.Unsetenv(name); err != nil {
 				return nil, err
@@ -95,14 +95,14 @@ func openTransact(ctx context.Context, bed, database string, note func(string, .
 	return t, nil
 }
 
-// openError returns an error for a database that cannot be opened. It shows the database without its
-// password.
+// openError returns an error for a database that cannot be opened. The error contains the database's URL
+// without the password.
 func openError(database string, err error) error {
 	text := strings.ReplaceAll(err.Error(), database, store.Shown(database))
 	return fmt.Errorf("open the database of jobs %s: %s", store.Shown(database), check.Plain(text))
 }
 
-// noted passes each line that is written to it to a function for notes.
+// noted passes each line written to it to a function that notes the line.
 type noted func(format string, args ...any)
 
 func (n noted) Write(line []byte) (int, error) {
@@ -132,13 +132,13 @@ func (r recorded) do(name string, f func(context.Context) (string, error)) (stri
 	result, err := dbos.RunAsStep(r.ctx, func(ctx context.Context) (string, error) {
 		result, err := f(ctx)
 		if err != nil {
-			<-ctx.Done() // wait until the engine closes, because an earlier result would be recorded
+			<-ctx.Done() // wait until the engine closes, because a result returned now would be recorded
 		}
 		return result, err
 	}, dbos.WithStepName(name))
-	if err != nil { // the engine tries again after most errors, but not after all
+	if err != nil { // the engine repeats the step after most errors, but not after all
 		r.lost(err)
-		<-r.ctx.Done() // a job that ends before would be recorded as failed
+		<-r.ctx.Done() // a job that ended now would be recorded as failed
 	}
 	return result, err
 }
@@ -206,7 +206,7 @@ func stateOf(w dbos.WorkflowStatus) (p jobState, err error) {
 	return p, err
 }
 
-// decode decodes a value from a list of workflows, which is JSON text.
+// decode decodes a value in a list of workflows. The value is JSON text.
 func decode(from, into any) error {
 	text, ok := from.(string)
 	if !ok {

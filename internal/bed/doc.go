@@ -2,6 +2,6 @@
 // measures their plans, sends the runs to the team's store, and raises alarms.
 //
 // Jobs are durable. Each step is recorded when it has ended, and a step that was cut short is executed again.
-// A step that measures then continues its run, whose id was drawn in an earlier step. The store of runs
-// decides which trials exist.
+// If such a step measures, it continues its run, whose id was drawn in an earlier step. The store of runs
+// determines which trials the run already has.
 package bed

@@ -8,7 +8,7 @@ import (
 
 // engine executes jobs durably, one at a time.
 type engine interface {
-	// start adds a job. If a job with the same id was ever added, it does nothing.
+	// start adds a job. If a job with the same id has ever been added, start does nothing.
 	start(j Job) error
 	// jobs returns up to n jobs, newest first.
 	jobs(n int) ([]jobState, error)
@@ -16,7 +16,7 @@ type engine interface {
 	job(id string) (j jobState, found bool, err error)
 	// cancel ends a waiting job.
 	cancel(id string) error
-	// recover executes jobs again that are running according to the database, but not in this process.
+	// recover restarts jobs that are running according to the database, but not in this process.
 	recover() error
 	// close stops the engine. It cuts short the steps that are being executed. The next engine executes them
 	// again.
@@ -25,8 +25,8 @@ type engine interface {
 
 // steps records the results of a job's steps.
 type steps interface {
-	// do returns the recorded result of the next step. If there is none, it calls f and records the result of
-	// f. An error of f means that the step was cut short.
+	// do returns the recorded result of the next step. If there is none, do calls f and records the result of
+	// f. An error from f means that the step was cut short.
 	do(name string, f func(ctx context.Context) (string, error)) (string, error)
 }
 
@@ -52,6 +52,6 @@ type jobState struct {
 	Job
 	status string // see store.BedJob
 	result Result // result, if the job has ended
-	failed string // why the job itself failed
+	failed string // reason why the job itself failed
 	added  time.Time
 }

@@ -26,7 +26,7 @@ type Job struct {
 	ID       string    `json:"id"`
 	Why      string    `json:"why"`
 	Schedule string    `json:"schedule,omitempty"`
-	At       time.Time `json:"at,omitzero"` // time in the schedule
+	At       time.Time `json:"at,omitzero"` // scheduled time
 	Trigger  string    `json:"trigger,omitempty"`
 	Plans    []string  `json:"plans"`
 	Version  string    `json:"version,omitempty"` // version that a trigger found, if the lab can install it
@@ -42,7 +42,7 @@ type Result struct {
 	Ended   time.Time `json:"ended"`
 }
 
-// drawn holds the start time and the tasks of a job. A job draws them only once, so that each attempt
+// drawn holds the start time and the tasks of a job. They are determined only once, so that each attempt
 // measures the same tasks.
 type drawn struct {
 	Started time.Time `json:"started"`
@@ -70,8 +70,9 @@ type outcome struct {
 // errCancelled is the cause of the context of a cancelled job.
 var errCancelled = app.Mark(app.ErrInterrupted, errors.New("the job was cancelled"))
 
-// work executes a job in steps: draw, reserve, measure, push, judge and release. After a kill, work is
-// executed again, so it must always request the same steps in the same order. ctx ends with the service.
+// work executes a job in steps: draw, reserve, measure, push, judge, release and end. If the process is
+// killed, work is executed again, so it must always request the same steps in the same order. ctx ends with
+// the service.
 func (b *Service) work(ctx context.Context, s steps, j Job) (r Result, err error) {
 	b.enter(j)
 	defer func() { b.leave(ctx, cmp.Or(r.Status, store.BedFailed)) }()
@@ -195,7 +196,7 @@ func (b *Service) draw(j Job) drawn {
 
 // Limits of waiting.
 const (
-	otherRunTime = 6 * time.Hour // until another run ends, or labgrid's coordinator can be reached
+	otherRunTime = 6 * time.Hour // to wait for another run or for labgrid's coordinator
 	otherRunLook = 5 * time.Second
 )
 
@@ -236,8 +237,8 @@ func (b *Service) release(ctx context.Context) (outcome, error) {
 	return b.tried(ctx, func() (outcome, error) { return outcome{}, b.App.RestoreAll(ctx) })
 }
 
-// tried calls f. If f fails for a reason that may pass, tried repeats the call up to two times. For as long
-// as otherRunTime, calls do not count that fail because labgrid's coordinator cannot be reached.
+// tried calls f. If f fails for a reason that may pass, tried calls f up to two more times. A call that fails
+// because labgrid's coordinator cannot be reached does not count until otherRunTime has passed.
 func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome, error) {
 	end, last := time.Now().Add(otherRunTime), ""
 	for i := 0; ; {
@@ -272,8 +273,8 @@ func (b *Service) tried(ctx context.Context, f func() (outcome, error)) (outcome
 	}
 }
 
-// stoppable calls f when no other testbed of this machine executes a job. A request to cancel the job ends
-// the context of f.
+// stoppable waits until no other testbed of this machine executes a job, and then calls f. A request to
+// cancel the job cancels the context of f.
 func (b *Service) stoppable(ctx context.Context,
 	f func(ctx context.Context) (outcome, error)) (outcome, error) {
 	working, cancel := context.WithCancelCause(ctx)

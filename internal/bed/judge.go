@@ -45,7 +45,7 @@ func (b *Service) judge(ctx context.Context, j Job, failed outcome, found []outc
 		return raise(j.ID+" failed", jobFailed, j.Why+": "+failed.Failure)
 	}
 
-	var kinds, texts []string // for a single alarm about the version
+	var kinds, texts []string // for one alarm about the version
 	for _, o := range found {
 		if o.Kind != "" {
 			kinds, texts = append(kinds, o.Kind), append(texts, o.Text)
@@ -83,7 +83,7 @@ func (b *Service) judgeHistory(ctx context.Context, j Job, name string,
 	}
 
 	h, err := b.App.History(ctx, app.HistoryOptions{Plan: pl.Design.Name, Canary: b.Config.Canary})
-	if errors.Is(err, app.ErrUsage) { // no run has a number
+	if errors.Is(err, app.ErrUsage) { // no run has a result for the plan
 		return nil
 	}
 

@@ -34,8 +34,8 @@ func (b *Service) enter(j Job) {
 	}
 }
 
-// leave notes how a job ended or, if ctx has ended, that it was interrupted. Other testbeds of this machine
-// can then execute their jobs.
+// leave notes how a job ended or, if ctx has ended, that the job was interrupted. Other testbeds of this
+// machine can then execute their jobs.
 func (b *Service) leave(ctx context.Context, status string) {
 	b.passTurn()
 	b.mu.Lock()
@@ -54,7 +54,7 @@ func (b *Service) passTurn() (held bool) {
 		return false
 	}
 
-	_ = b.turn.Close() // no error matters, because nothing was written
+	_ = b.turn.Close() // the error is ignored, because nothing was written
 	b.turn = nil
 	return true
 }

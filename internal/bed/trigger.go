@@ -35,11 +35,11 @@ type version struct {
 	file string // path of the image, or ""
 }
 
-// versionForm matches the names of versions that a trigger may pass on: to a plan, to pages, and to the
+// versionForm matches the names of versions that a trigger may pass to a plan, to web pages, and to the
 // command that installs the version. A name that it matches cannot be mistaken for an option.
 var versionForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,59}$`)
 
-// trigger checks for new versions, and remembers what it found last.
+// trigger checks for new versions, and remembers its last result.
 type trigger struct {
 	plan.BedTrigger
 	images string // directory for downloaded images
@@ -83,8 +83,8 @@ func (t *trigger) check(ctx context.Context) (v version, err error) {
 	return v, nil
 }
 
-// directory returns the newest file in the directory after two checks in a row have found it with the same
-// size and time.
+// directory returns the newest file in the directory, as soon as two successive checks have found it with the
+// same size and time.
 func (t *trigger) directory() (v version, err error) {
 	if err := ownDir(t.Directory); err != nil {
 		return v, err
@@ -97,7 +97,7 @@ func (t *trigger) directory() (v version, err error) {
 
 	var newest fs.FileInfo
 	for _, e := range entries {
-		fits, _ := path.Match(cmp.Or(t.Match, "*"), e.Name()) // checked with the bed file
+		fits, _ := path.Match(cmp.Or(t.Match, "*"), e.Name()) // Match was checked with the bed file
 		if !fits || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
@@ -137,7 +137,7 @@ func (t *trigger) directory() (v version, err error) {
 	return t.found, nil
 }
 
-// ownDir returns an error if other users can write to dir, even with the sticky bit.
+// ownDir returns an error if other users can write to dir. The sticky bit makes no difference.
 func ownDir(dir string) error {
 	if err := host.TrustedDir(dir); err != nil {
 		return err
@@ -154,11 +154,12 @@ func same(a, b fs.FileInfo) bool { return a.Name() == b.Name() && stamp(a) == st
 
 func stamp(i fs.FileInfo) string { return fmt.Sprint(i.Size(), " ", i.ModTime().UnixNano()) }
 
-// errPrivate means that a URL leads to an address that it may not lead to.
+// errPrivate means that a URL leads to a private address, which is not permitted.
 var errPrivate = errors.New("it is at a private address; allow_private: true permits that")
 
 // public returns an error for private addresses, and for addresses that may lead to private ones. The dialer
-// calls it with the address to which it connects, whatever the name server answered before.
+// calls public with the address to which it is about to connect, so earlier answers of a name server do not
+// matter.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -173,7 +174,7 @@ func public(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// special lists more networks whose addresses are local or may lead to local addresses (RFC 6890).
+// special lists further networks whose addresses are local or may lead to local addresses (RFC 6890).
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),
@@ -348,8 +349,8 @@ func (t *trigger) remote(ctx context.Context) (v version, err error) {
 
 var commitForm = check.Pattern(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 
-// ask returns the version in the first line that a command prints. If there is no line, there is no version
-// yet.
+// ask returns the version in the first line that a command prints. If the command prints nothing, there is no
+// version yet.
 func (t *trigger) ask(ctx context.Context) (v version, err error) {
 	if err := host.TrustedCommand(t.Command); err != nil {
 		return v, err

@@ -43,7 +43,7 @@ var identities = [...]struct {
 	{check.Pattern(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
 	{check.Pattern(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
 	{check.Pattern(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
-	{check.Pattern(`(?i)\benx[0-9a-f]{12}`), "an address"}, // name of a USB device, from its MAC
+	{check.Pattern(`(?i)\benx[0-9a-f]{12}`), "an address"}, // name that contains a MAC address
 	{check.Pattern(`\S@\S`), "the name of a user or host"},
 	{check.Pattern(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), hostWords},
 	{check.Pattern(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
@@ -64,8 +64,8 @@ func identity(text string) string {
 	return ""
 }
 
-// fact returns a text from a device's maker, such as a CPU model, if it may be published. Otherwise, it
-// returns "". A text may be published if it is at most 100 bytes long and matches no pattern of identities.
+// fact returns a text about a device from its maker, such as a CPU model, or "" if the text must not be
+// published. A text may be published if it is at most 100 bytes long and matches no pattern of identities.
 func fact(text string) string {
 	if len(text) > 100 || identity(text) != "" {
 		return ""
@@ -81,7 +81,7 @@ func among(word string, words ...string) string {
 	return ""
 }
 
-// Patterns of text that this program generates.
+// These match text that this program generates.
 var (
 	runForm     = check.Pattern(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
 	rowForm     = check.Pattern(`^b\d+-r\d+(\.\d+)?$`)
@@ -91,7 +91,7 @@ var (
 	release     = check.Pattern(`\d+\.\d+(\.\d+)?`)
 )
 
-// anonymous returns the publishable part of a document. It builds a new document from the fields named here,
+// anonymous returns the publishable part of a document. It builds a new document from the fields listed here,
 // and copies no words except this program's own.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
@@ -154,7 +154,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		out.Cells = append(out.Cells, cellOf(&d.Cells[i], words))
 	}
 
-	for i, label := range analysis.Labels(c, all) { // a plan may define its own words for levels
+	for i, label := range analysis.Labels(c, all) { // a plan may have its own words for levels
 		out.Cells[i].Label = label
 	}
 
@@ -216,10 +216,10 @@ func known(f record.Factors, c *factor.Catalogue) error {
 // nameIdentity describes the part of a factor's name that may identify the author, such as the name or
 // address of a network device in the name of a kernel setting. It returns "" if there is none.
 func nameIdentity(name string) string {
-	plain, _ := factor.Split(name) // the place is always in the lab
+	plain, _ := factor.Split(name) // ignore the place, which is always a node or port of the lab
 	_, param, _ := strings.Cut(plain, ":")
 	for _, i := range identities {
-		if i.words != hostWords && i.form().MatchString(param) { // names of kernel settings have dots
+		if i.words != hostWords && i.form().MatchString(param) { // kernel settings have dots in their names
 			return i.words
 		}
 	}
@@ -259,8 +259,8 @@ func environments(all []record.Environment) []record.Environment {
 	return out
 }
 
-// caveats returns the caveats with the publishable part of their texts. If no word of a text is left, the
-// meaning of the kind replaces it.
+// caveats returns the caveats with the publishable part of their texts. If no word of a text may be
+// published, the text is replaced with the meaning of the caveat's kind.
 func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 	var out []record.Caveat
 	for _, k := range all {
@@ -298,11 +298,11 @@ var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", 
 	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
 	"IpFragCreates"}
 
-// maxFigures limits the numbers published for one cause or reason.
+// maxFigures is the maximum number of figures published for one cause or reason.
 const maxFigures = 8
 
-// figures returns the publishable numbers among facts: declared metrics, and the observations in counted. It
-// drops the elements and replaces the texts.
+// figures returns the publishable numbers in all: declared metrics, and the observations in counted. It omits
+// the other fields of the evidence and replaces its texts.
 func figures(all []evidence.Evidence) []evidence.Evidence {
 	out := []evidence.Evidence{}
 	for _, e := range all {
@@ -344,7 +344,7 @@ func grade(text string) string {
 		evidence.GradeFailed)
 }
 
-// declared returns the entries for declared metrics. Other names may contain names of devices.
+// declared returns the entries for declared metrics. Other entries may contain names of devices.
 func declared[V any](all map[string]V) map[string]V {
 	out := map[string]V{}
 	for _, m := range metrics.Metrics() {

@@ -27,7 +27,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Format is the version of the format. Read returns an error for any other.
+// Format is the version of the format. Read returns an error for any other version.
 const Format = "chokepoint-bundle/1"
 
 // MaxSize is the maximum size of a bundle in bytes.
@@ -77,7 +77,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	return b, nil
 }
 
-// empty reports whether the bundle has neither rates nor cipher speeds for the catalogue.
+// empty reports whether the bundle contains neither rates nor cipher speeds that the catalogue could include.
 func (b *Bundle) empty() bool { return len(Results(b.Document)) == 0 && len(Speeds(b.Document)) == 0 }
 
 // settle checks a bundle and reduces it to the fields of the format.
@@ -289,7 +289,7 @@ func (b *Bundle) check() error {
 	return nil
 }
 
-// Limits on the input, so that drawing a chart of it takes bounded time.
+// These limit the input, so that drawing a chart of it takes bounded time.
 const (
 	maxCells, maxTrials = 2000, 100_000
 	maxValue            = 1e15
@@ -308,10 +308,10 @@ type Own struct {
 	Cell  *analysis.Cell `json:"-"` // cell that the result comes from
 }
 
-// RunDevice is the device name of a run's results, because the run does not name its device.
+// RunDevice is the device name in the results of a run, because a run does not name its device.
 const RunDevice = "run"
 
-// families lists tunnels with several variants, which studies call by a single name.
+// families lists tunnels with several variants. Studies use a single name for all variants.
 var families = [...]string{"wireguard", "openvpn", "esp"}
 
 // Results returns the goodput of each cell of a run, except cells without a router.
@@ -365,8 +365,8 @@ func Results(d *analysis.Document) []Own {
 }
 
 // Speeds returns the median speeds of a run's cipher cells. Published speeds were measured with one thread of
-// openssl on a stream of data. Mode describes how a cell differs from them, and is empty if the speeds are
-// comparable.
+// openssl on a stream of data. The field Mode describes how a cell differs from such a measurement. It is
+// empty if the speeds are comparable.
 func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 	for _, cell := range d.Cells {
 		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
@@ -483,8 +483,8 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 // InPlace calls InPlaceOf for the bundle's document.
 func (b *Bundle) InPlace() string { return InPlaceOf(b.Document) }
 
-// InPlaceOf returns the lab if the run measured the lab's own machine instead of a device, followed by ",
-// emulated" if its routers were emulated. It returns "" if a device was measured.
+// InPlaceOf returns "" if the run measured a device. If the run measured the lab's own machine, InPlaceOf
+// returns the lab, followed by ", emulated" if the routers were emulated.
 func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
 
 // inPlace implements InPlaceOf.

@@ -12,10 +12,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// left replaces words that may not be published.
+// left replaces words that must not be published.
 const left = "…"
 
-// maxSpoken limits the bytes of a caveat's text that are published.
+// maxSpoken is the maximum length in bytes of the published part of a caveat's text.
 const maxSpoken = 400
 
 // ownWords lists words that occur in caveats, notes of labs and cut plans, but in no declaration.
@@ -44,7 +44,7 @@ var (
 	spokenParts = check.Pattern(`[-/·:=@_…]`)
 )
 
-// vocabulary returns, in lower case, the words of this program's declarations.
+// vocabulary returns the words of this program's declarations, in lower case.
 func vocabulary(c *factor.Catalogue) map[string]bool {
 	words := map[string]bool{}
 	add := func(texts ...string) {

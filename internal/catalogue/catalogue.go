@@ -26,7 +26,7 @@ type Source struct {
 	ID        string `json:"id"`
 	About     string `json:"about"`
 	URL       string `json:"url,omitempty"`
-	Published string `json:"published,omitempty"` // one or several years
+	Published string `json:"published,omitempty"` // a year or several years
 	Licence   string `json:"licence"`             // licence of the data, as stated by the study
 }
 
@@ -41,7 +41,7 @@ type Device struct {
 	ClockMHz  int    `json:"clock_mhz,omitempty"`
 	MemoryMB  int    `json:"memory_mb,omitempty"`
 	Port      string `json:"fastest_port,omitempty"` // fastest port; both ports if the two used differ
-	Link      string `json:"study_link,omitempty"`   // link that limits the study's rates, if not a port
+	Link      string `json:"study_link,omitempty"`   // link that limits the study's rates, unless a port does
 	OS        string `json:"os,omitempty"`
 	OSVersion string `json:"os_version,omitempty"`
 	Crypto    string `json:"crypto_extensions,omitempty"`
@@ -52,8 +52,9 @@ type Device struct {
 
 var ethernet = check.Pattern(`(\d+(?:\.\d+)?)GbE`)
 
-// PortBps returns the line rate between two ports in bit/s: the rate of the slower port if Port names two,
-// otherwise that of the fastest port. It returns 0 if the source does not state the rate.
+// PortBps returns the line rate between two ports in bit/s. If Port names two ports, this is the rate of the
+// slower one. Otherwise, it is the rate of the fastest port. PortBps returns 0 if the source does not state
+// the rate.
 func (d Device) PortBps() float64 { return slowest(d.Port) }
 
 // LinkBps returns the line rate of the study's link in bit/s, or 0 if a port limits the study's rates.
@@ -79,7 +80,7 @@ func (d Device) Family() string {
 // value. Values for which zero is a possible result are pointers; nil means that the source does not state
 // the value.
 type Result struct {
-	Row         int      `json:"row"` // row of data/throughput.csv or of a bundle, from 1; 0 means neither
+	Row         int      `json:"row"` // row number from 1, in data/throughput.csv or a bundle; 0 if neither
 	Source      string   `json:"source"`
 	Device      string   `json:"device"`
 	Measured    string   `json:"measured,omitempty"` // year of the measurement
@@ -99,7 +100,7 @@ type Result struct {
 	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
 	Firewall    string   `json:"firewall,omitempty"`
 	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
-	Spread      float64  `json:"spread_ratio,omitempty"` // half the interval's width ÷ rate; 0 if published
+	Spread      float64  `json:"spread_ratio,omitempty"` // half the interval's width ÷ rate; 0 for a study
 	Retransmits *float64 `json:"retransmits,omitempty"`
 	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // CPU use of all cores together, 0 to 1
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
@@ -107,8 +108,8 @@ type Result struct {
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
-	Grade       string   `json:"grade,omitempty"` // set for a cell of our runs; studies have no grades
-	Lab         string   `json:"lab,omitempty"`   // set for a run of ours that measured the lab
+	Grade       string   `json:"grade,omitempty"` // set for a cell of our own runs; studies have no grades
+	Lab         string   `json:"lab,omitempty"`   // set if one of our own runs measured the lab itself
 }
 
 // Rate formats the goodput, or returns "not given".
@@ -119,7 +120,8 @@ func (r Result) Rate() string {
 	return unit.Bitrate(*r.GoodputBps).String()
 }
 
-// How describes the statistic and the measurements behind the rate, such as "median of 5 × 60 s".
+// How describes the statistic and the measurements from which the rate was computed, such as "median of 5 ×
+// 60 s".
 func (r Result) How() string {
 	words := r.Statistic
 	if r.Runs > 1 {
@@ -133,8 +135,8 @@ func (r Result) How() string {
 	return cmp.Or(words, "not stated")
 }
 
-// Conditions describes the conditions other than traffic and tunnel, such as "2026, up, queue cake, clock
-// 1400".
+// Conditions describes the conditions other than the traffic and the tunnel, such as "2026, up, queue cake,
+// clock 1400".
 func (r Result) Conditions() string {
 	var words []string
 	for _, w := range [...]struct{ name, value string }{{"", r.Measured}, {"", r.Direction},
@@ -253,7 +255,7 @@ type row struct {
 
 func (r *row) text(column string) string { return r.fields[slices.Index(r.columns, column)] }
 
-// one returns the text in a column. An empty text is an error.
+// one returns the text in a column. A missing text is an error.
 func (r *row) one(column string) string {
 	text := r.text(column)
 	if text == "" {
@@ -410,8 +412,8 @@ func (c *Catalogue) source(r *row) string {
 
 var inYear = check.Pattern(` \(\d{4}\)$`)
 
-// device returns the device of a row. It must be a name from devices.csv, optionally followed by a year. A
-// text in parentheses stands for something that is not a device, and is returned unchecked.
+// device returns the device of a row. The device must be a name from devices.csv, optionally followed by a
+// year. A text that starts with a parenthesis denotes something that is not a device, and is not checked.
 func (c *Catalogue) device(r *row) string {
 	name := r.one("device")
 	if _, ok := c.Device(inYear().ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
@@ -458,8 +460,9 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
-// IsDevice reports whether the device of a row matches the device that is meant, ignoring case. The row's
-// device may be followed by a year in parentheses: "Turris Omnia (2021)" matches itself and "Turris Omnia".
+// IsDevice reports whether the device of a row is the device called meant, ignoring case. The row's device
+// may be followed by a year in parentheses: "Turris Omnia (2021)" matches "Turris Omnia (2021)" and "Turris
+// Omnia".
 func IsDevice(device, meant string) bool {
 	return strings.EqualFold(device, meant) || strings.EqualFold(inYear().ReplaceAllString(device, ""), meant)
 }

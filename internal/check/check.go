@@ -1,5 +1,5 @@
-// Package check defines the answer to "can this be done here?": yes, no, or could not tell. It performs no
-// checks itself.
+// Package check defines the answers to the question "can this be done here?": yes, no, or could not tell. It
+// performs no checks itself.
 package check
 
 import (
@@ -98,8 +98,8 @@ type hinted struct {
 func (e *hinted) Unwrap() error { return e.error }
 func (e *hinted) Hint() string  { return e.hint }
 
-// WithHint adds advice for the user to an error, unless hint is empty. The hint of a wrapped error is kept,
-// too. A caller that prints the error gets both from the method Hint.
+// WithHint adds advice for the user to an error, unless hint is empty. If err already has a hint, both hints
+// remain available: each error in the chain returns its own hint with the method Hint.
 func WithHint(err error, hint string) error {
 	if hint == "" {
 		return err
@@ -117,7 +117,7 @@ func HintOf(err error) string {
 }
 
 // Underlying returns the system's error without the operation and path of an fs.PathError, for callers that
-// name both themselves.
+// print the operation and path themselves.
 func Underlying(err error) error {
 	if e, ok := err.(*fs.PathError); ok {
 		return e.Err

@@ -20,8 +20,8 @@ func Nearest(text string, candidates []string) string {
 	return best
 }
 
-// Choice returns a hint for a word that is not in words. The hint contains the word that was probably meant,
-// which is either similar to text, contains text or is contained in it. If there is no such word, the hint
+// Choice returns a hint for a word that is not in words. The hint contains the word that was probably meant.
+// This word is similar to text, contains text or is contained in text. If there is no such word, the hint
 // lists all words after the noun.
 func Choice(text, noun string, words []string) string {
 	near := Nearest(text, words)
@@ -36,9 +36,9 @@ func Choice(text, noun string, words []string) string {
 	return noun + ": " + strings.Join(words, ", ")
 }
 
-// containing returns the shortest word that contains text or, failing that, the longest word that text
-// contains. It compares only letters and digits, and ignores strings with fewer than three of them. It
-// returns "" if there is none.
+// containing returns the shortest word that contains text. If there is none, it returns the longest word that
+// text contains, or "". It compares only letters and digits, and ignores strings with fewer than three of
+// them.
 func containing(text string, words []string) string {
 	const least = 3
 	want := letters(text)

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Steers reports whether r controls a terminal or changes how text is read, instead of being shown: control
-// characters except line feed and tab, characters that change the text direction (Unicode Bidi_Control), and
-// the separators U+2028 and U+2029.
+// Steers reports whether r, instead of being shown, controls a terminal or changes how text is read. Such
+// characters are control characters except line feed and tab, characters that change the text direction
+// (Unicode Bidi_Control), and the separators U+2028 and U+2029.
 func Steers(r rune) bool {
 	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) ||
 		r == '\u2028' || r == '\u2029'
@@ -26,7 +26,7 @@ func Plain(text string) string {
 			return -1
 		}
 		return r
-	}, text) // strings.Map replaces invalid UTF-8 by U+FFFD
+	}, text) // strings.Map replaces invalid UTF-8 with U+FFFD
 }
 
 // PlainJSON applies Plain to all strings in a JSON text.
@@ -50,7 +50,7 @@ func PlainJSON(b []byte) []byte {
 	return append(out, b[from:]...)
 }
 
-// JSONOffset returns the byte offset of a JSON decoding error, and -1 if it has none.
+// JSONOffset returns the byte offset of a JSON decoding error, or -1 if the error has none.
 func JSONOffset(err error) int64 {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return e.Offset
@@ -62,8 +62,8 @@ func JSONOffset(err error) int64 {
 	return -1
 }
 
-// JSONWords rewords a JSON decoding error without Go's type names: it gives the field, the expected type and
-// the value found. It returns other errors unchanged.
+// JSONWords rewords a JSON decoding error without Go's type names. The new text contains the field, the
+// expected type and the value found. JSONWords returns other errors unchanged.
 func JSONWords(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

@@ -21,12 +21,12 @@ const (
 const (
 	OpenSSL = "openssl" // the installed program
 	Go      = "go"      // Go's standard and x/crypto libraries
-	Kernel  = "kernel"  // the kernel's crypto API through AF_ALG, with a system call per block
+	Kernel  = "kernel"  // the kernel's crypto API through AF_ALG, with one system call per block
 )
 
 // Modes of an AEAD. Measurements with Go and the kernel always use ModeAEAD.
 const (
-	ModeEVP  = "evp"  // continuous data, as in published tables: openssl speed -evp
+	ModeEVP  = "evp"  // a stream of data, as in published tables: openssl speed -evp
 	ModeAEAD = "aead" // packets with a nonce, 13 bytes of additional data and a tag: openssl speed -aead -evp
 )
 
@@ -85,7 +85,7 @@ type Cell struct {
 // Block sizes in bytes. Published is the largest block in published tables, larger than any packet.
 const (
 	Published = 16384
-	Packet    = 1420 // an inner packet of WireGuard over IPv6 on Ethernet, MTU 1500
+	Packet    = 1420 // an inner packet of WireGuard over IPv6, on Ethernet with an MTU of 1500
 	Small     = 1024
 )
 
@@ -97,8 +97,8 @@ func (c Cell) Unit() string {
 	return "op/s"
 }
 
-// Values of ClockFrom: the kernel, a timed loop with a known number of cycles, or the reason why the clock
-// is unknown.
+// These are the values of ClockFrom. The clock was read from the kernel, or measured with a timed loop of a
+// known number of cycles, or is unknown for the given reason.
 const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
@@ -108,7 +108,7 @@ const (
 )
 
 // Threads returns the number of CPUs of a node according to the facts of its environment, or 1 if the facts
-// lack it.
+// do not include it.
 func Threads(facts map[string]string) int {
 	threads, _ := strconv.Atoi(facts["cpu_threads"])
 	return max(1, threads)

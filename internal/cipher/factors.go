@@ -204,8 +204,7 @@ func modeConflict(c factor.Cell) string {
 	return ""
 }
 
-// CellOf returns the cipher measurement that a plan's cell describes. cpus is the number of CPUs of the
-// node.
+// CellOf returns the cipher measurement that a plan's cell describes. cpus is the node's number of CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
 	c := Cell{
 		Library:   LibraryFactor.Of(f),

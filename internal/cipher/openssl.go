@@ -95,7 +95,7 @@ func ParseSpeed(text []byte) (Speed, error) {
 				}
 			}
 		case "+F5", "+F6":
-			behind, rates := 3, 1 // skip index and bits; the last field is the time per operation, not a rate
+			behind, rates := 3, 1 // skip index and bits; the last field is a time per operation, not a rate
 			if fields[0] == "+F6" {
 				behind, rates = 4, 2 // also skip the curve's name
 			}

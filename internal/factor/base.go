@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// Names of the factors declared by this package, and of factors of knobs and engines that other factors
-// depend on.
+// These are the names of the factors that this package declares, and of factors of knobs and engines that
+// other factors depend on.
 const (
 	Topology     Name = "topology"
 	Tunnel       Name = "tunnel"
@@ -55,7 +55,7 @@ const (
 	WAN     Name = "wan"
 )
 
-// Levels that other packages refer to.
+// These are the levels that other packages refer to.
 const (
 	NoTunnel = "none"
 
@@ -66,8 +66,8 @@ const (
 	Down = "down" // server to client
 	Both = "both"
 
-	UDPExact = "exact" // records sequence number and time of each datagram
-	UDPCount = "count" // counts datagrams by length; several may be sent and received per system call
+	UDPExact = "exact" // records the sequence number and time of each datagram
+	UDPCount = "count" // counts datagrams by length; several may be sent or received per system call
 
 	Off = "off"
 	On  = "on"
@@ -95,22 +95,22 @@ const (
 	ipv4Header  = 20
 	ipv6Header  = 40
 	udpHeader   = 8
-	stampHeader = 16 // our sequence number and flags in each datagram
+	stampHeader = 16 // size of the header with our sequence number and flags in each datagram
 
 	// EthernetBytes is the overhead of an untagged Ethernet frame: 14 bytes of header and 4 of frame check
 	// sequence (IEEE 802.3).
 	EthernetBytes = 18
 )
 
-// Limits of the TCP factors, in bytes: the kernel's minimum segment (TCP_MIN_MSS), the largest segment
-// that fits an IP packet, the kernel's minimum receive buffer, and a buffer far larger than any path
-// needs.
+// These are the limits of the TCP factors, in bytes: the kernel's minimum segment (TCP_MIN_MSS), the largest
+// segment that fits in an IP packet, the kernel's minimum receive buffer, and a buffer far larger than any
+// path needs.
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
 )
 
-// Limits of a virtual router's resources. Memory is in MB; with less than MinMemory, the image does not
+// These limit a virtual router's resources. Memory is in MB; with less than MinMemory, the image does not
 // boot.
 const (
 	MaxVCPUs  = 64
@@ -134,10 +134,10 @@ type Options struct {
 	// TunnelMTU returns the default inner MTU in bytes of a kind of tunnel over an IP version. If TunnelMTU
 	// is nil, the inner MTU leaves 80 bytes for the outer headers, as in wg-quick(8).
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
-	MaxTunnels int // number of parallel tunnels that a lab can set up
+	MaxTunnels int // maximum number of parallel tunnels in a lab
 }
 
-// Base returns the factors that every cell has. Defaults of later factors may depend on earlier ones.
+// Base returns the factors that every cell has. The default of a factor may depend on the factors before it.
 func Base(o Options) []Declaration {
 	if o.TunnelMTU == nil {
 		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
@@ -482,7 +482,7 @@ func Further() []Declaration {
 	}
 }
 
-// choice completes the declaration of a factor with a closed set of levels, whose first is the default.
+// choice completes the declaration of a factor with a closed set of levels. The first level is the default.
 func choice(levels []string, d Declaration) Declaration {
 	d.Base, d.Levels = true, levels
 	if len(levels) > 0 {
@@ -496,7 +496,8 @@ func choice(levels []string, d Declaration) Declaration {
 	return d
 }
 
-// Beside implements Applies for a factor that has a meaning only with some levels of another factor.
+// Beside implements Applies for a factor that has a meaning only with some levels of another factor. why is
+// the reason to give with the other levels.
 func Beside(name Name, why string, ok func(level string) bool) func(Cell) (bool, string) {
 	return func(c Cell) (bool, string) {
 		if ok(name.Of(c)) {
@@ -542,7 +543,8 @@ func tunnelName(level string) string {
 // (TCP_CA_NAME_MAX). Whether a node's kernel has the algorithm is checked in the lab.
 var congestionForm = check.Pattern(`^[a-z][a-z0-9_]{1,14}$`)
 
-// severalOf returns a Declaration.Parse for distinct levels joined by "+", each parsed by parse.
+// severalOf returns a Declaration.Parse for distinct levels joined by "+". The function parse parses each
+// level.
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		var seen []string
@@ -567,8 +569,8 @@ func (o Options) pathMTU(c Cell) int {
 	return PathMTU(o.Shapes[max(i, 0)], c)
 }
 
-// mtuConflict returns an error text if a derived inner MTU is impossible. Parse has already checked an MTU
-// that the plan states.
+// mtuConflict returns an error text if a derived inner MTU is impossible. If the plan states the MTU, Parse
+// has already checked it.
 func mtuConflict(c Cell) string {
 	if mtu, err := strconv.Atoi(MTU.Of(c)); err == nil && mtu < minIPv4MTU {
 		return fmt.Sprintf("the underlay leaves %d bytes inside the tunnel, and IPv4 needs %d", mtu,
@@ -577,7 +579,7 @@ func mtuConflict(c Cell) string {
 	return ""
 }
 
-// outerConflict returns an error text if the links are too small for IPv6 outside the tunnel.
+// outerConflict returns an error text if the MTU of the links is too small for IPv6 outside the tunnel.
 func outerConflict(c Cell) string {
 	mtu := UnderlayMTU(c)
 	if OuterIP.Is(c, "6") && mtu < minIPv6MTU {
@@ -633,8 +635,8 @@ func natConflict(c Cell) string {
 	return ""
 }
 
-// sizeConflict returns an error text if the packet size, which may be derived from a frame size, is
-// impossible in the cell.
+// sizeConflict returns an error text if the cell's packet size is impossible. The packet size may be derived
+// from a frame size.
 func (o Options) sizeConflict(c Cell) string {
 	mtu := o.pathMTU(c)
 	if PacketSize.Is(c, IMIX) {

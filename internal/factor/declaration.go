@@ -13,8 +13,8 @@ import (
 // Kind is the part of the experiment that a factor belongs to.
 type Kind int
 
-// Kinds. Cells that differ only in factors of kind Load share a path: their packets pass the same devices
-// with the same settings. The path is verified, and measured while idle, only once.
+// These are the kinds of factors. Cells that differ only in factors of kind Load share a path: their packets
+// pass the same devices with the same settings. The path is verified, and measured while idle, only once.
 const (
 	Setting  Kind = iota // a property of a node, applied by a knob
 	Path                 // the path that carries the traffic
@@ -44,8 +44,7 @@ const (
 	WANLink                  // both ends of the WAN link of the first device under test, then all other nodes
 )
 
-// Without holds the level that means the absence of a factor, and the words that describe a comparison with
-// this level.
+// Without holds the level that means the absence of a factor. Words describes a comparison with this level.
 type Without struct{ Level, Words string }
 
 // Declaration describes a factor. Only Name, Doc and Parse are required.
@@ -55,8 +54,8 @@ type Declaration struct {
 	Doc  string // shown to users: the meaning of a level, in one sentence
 	Kind Kind
 
-	// Default is the level in a cell that does not set the factor. Derive, if not nil, computes that level
-	// from the other levels instead. Both apply only to base factors.
+	// Default is the level in a cell that does not set the factor. If Derive is not nil, it computes the
+	// level from the other levels instead. Both apply only to base factors.
 	Default string
 	Derive  func(Cell) string
 
@@ -71,8 +70,9 @@ type Declaration struct {
 	// have a method Hint() string.
 	Parse func(text string) (string, error)
 
-	// Applies reports whether the factor has a meaning with the other levels of the cell, and if not, why. A
-	// factor that does not apply is removed from the cell. If Applies is nil, the factor always applies.
+	// Applies reports whether the factor has a meaning with the other levels of the cell. If not, why is the
+	// reason. A factor that does not apply is removed from the cell. If Applies is nil, the factor always
+	// applies.
 	Applies func(Cell) (ok bool, why string)
 	// Needs is like Applies, for conditions on the lab and the place. place is "node", "node.port", or "" if
 	// the plan names no place. A Catalogue derives Applies from Needs. Only one of the two may be set.
@@ -84,8 +84,8 @@ type Declaration struct {
 	Refuses func(Shape, Cell) string
 
 	Placed Places // places at which a plan may apply the factor
-	// Param returns a member of a family, whose name ends in a colon. The argument is the part after the
-	// colon.
+	// Param returns a member of a family of factors. The name of a family ends in a colon, and the argument
+	// of Param is the part of a factor's name after the colon.
 	Param func(param string) (Declaration, bool)
 	// Target selects the nodes to which a setting applies if the plan names no place. The knob named Knob or,
 	// if Knob is "", the knob with the factor's name applies the setting. The knob gets the level, or the
@@ -101,8 +101,8 @@ type Declaration struct {
 	OnCarrier bool
 
 	// Policy marks a factor that determines how much work the router must do, or a function of the router
-	// that is under test. Removing such a function would not be tuning. Tunable marks a factor that is not a
-	// setting but may limit the traffic of a plan that contains it.
+	// that is under test. Removing such a function would not count as tuning. Tunable marks a factor that is
+	// not a setting but may limit the traffic of a plan that contains it.
 	Policy, Tunable bool
 
 	// Without, if not nil, is the level with which other levels are compared.
@@ -110,16 +110,16 @@ type Declaration struct {
 	// Follow lists factors whose level depends on this one. A comparison of this factor's levels need not
 	// keep them equal.
 	Follow []Name
-	// Dependent factors exist only with certain levels of other factors. Their presence has no meaning by
-	// itself.
+	// Dependent marks a factor that exists only with certain levels of other factors. Its presence has no
+	// meaning by itself.
 	Dependent bool
 	// Says names a factor whose level, if given, determines the level of this factor.
 	Says Name
 	// Scales is set if a higher number (of streams, tunnels, CPUs) may increase throughput.
 	Scales bool
 
-	// Rank is the position among the factors in titles and labels, from 1. Factors with rank 0 follow, sorted
-	// by name. Leading factors come first in a label.
+	// Rank is the position among the factors in titles and labels, starting at 1. Factors with rank 0 follow,
+	// sorted by name. Factors with Leading set come first in a label.
 	Rank    int
 	Leading bool
 	Quiet   bool // omitted from labels if no factor varies, even if Leading is set
@@ -131,7 +131,7 @@ type Declaration struct {
 	labels map[string]string // the plan's labels by level
 }
 
-// usual lists the words for a level that was not set.
+// usual lists the levels that mean that a factor was not set.
 var usual = [...]string{"", "default", "off", "none"}
 
 // AtBaseline reports whether level equals the level of Without.
@@ -139,9 +139,9 @@ func (d Declaration) AtBaseline(level string) bool {
 	return d.Without != nil && Same(level, d.Without.Level)
 }
 
-// Same reports whether a level equals a baseline. A baseline of "" equals every word in usual, each of
-// which means that nothing is set; 0 is not one of them. A baseline of "default" does not equal "off" and
-// "none", because these are values of the setting.
+// Same reports whether a level equals a baseline. A baseline of "" equals every word in usual, because each
+// of them means that nothing is set. A level of 0 is not among these words. A baseline of "default" does not
+// equal "off" and "none", because these are values of the setting.
 func Same(level, baseline string) bool {
 	return level == baseline || baseline == "default" && level == "" ||
 		baseline == "" && slices.Contains(usual[:], level)
@@ -169,8 +169,8 @@ func (d Declaration) Words(level string) string {
 }
 
 // Catalogue lists the factors that plans may use, in display order. Defaults are determined in the same
-// order. If two factors have the same name, the second applies when the plan names a place. A nil
-// Catalogue contains only the factors declared by this package.
+// order. If two factors have the same name, the second one applies if the plan names a place. A nil Catalogue
+// contains only the factors that this package declares.
 type Catalogue struct {
 	Factors []Declaration
 	Shapes  []Shape // shapes of the labs, the default first
@@ -178,7 +178,8 @@ type Catalogue struct {
 	labels map[string]map[string]string
 }
 
-// Labelled returns the catalogue with the plan's labels, by factor and level.
+// Labelled returns the catalogue with the labels that the plan gives to levels. labels maps each factor's
+// levels to their labels.
 func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
 	if len(labels) == 0 {
 		return c
@@ -225,7 +226,7 @@ func (c *Catalogue) all() []Declaration {
 	return c.Factors
 }
 
-// Places lists the nodes and ports in the shapes of these topologies, each of them once.
+// Places lists the nodes and ports in the shapes of these topologies, without duplicates.
 func (c *Catalogue) Places(topologies ...string) []string {
 	var out []string
 	add := func(place string) {
@@ -251,10 +252,10 @@ func (c *Catalogue) Places(topologies ...string) []string {
 
 var placeForm = check.Pattern(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
-// Lookup returns the factor with a name as used in plans. The name may include a place
-// ("queue@router.wan") or a parameter ("sysctl:net.ipv4.tcp_rmem@client"), and becomes the Name of the
-// Declaration. If no lab has the place, the factor is unknown. If only some labs have the place, the
-// factor has no meaning in the others.
+// Lookup returns the factor with a name as used in plans. The name may include a place ("queue@router.wan")
+// or a parameter ("sysctl:net.ipv4.tcp_rmem@client"), and becomes the Name of the Declaration. If no lab has
+// the place, the factor is unknown. If only some labs have the place, the factor has no meaning in the other
+// labs.
 func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	plain, place := Split(name)
 	placed := plain != name
@@ -286,8 +287,8 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	return d, true
 }
 
-// Check returns an error if a cell contains an unknown factor or level. Cells stored by a later version
-// may do so.
+// Check returns an error if a cell contains an unknown factor or level. Cells that a later version has stored
+// may contain them.
 func (c *Catalogue) Check(cell Cell) error {
 	for _, name := range cell.Names() {
 		d, ok := c.Lookup(name)
@@ -336,7 +337,7 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 }
 
 // Of returns the declaration for a factor's name, which may include a place. If the name is unknown, for
-// example in a run stored by a later version, Of returns a setting without further properties.
+// example in a run that a later version has stored, Of returns a setting without further properties.
 func (c *Catalogue) Of(name string) Declaration {
 	plain, place := Split(name)
 	d, ok := c.plain(plain, place != "")
@@ -369,8 +370,8 @@ func (c *Catalogue) Sort(names []string) {
 	})
 }
 
-// Position returns the index of a knob's factor in the catalogue, or -1 if there is none. The index
-// determines the order of settings.
+// Position returns the index of the factor with a knob's name in the catalogue, or -1 if there is none. The
+// index determines the order of settings.
 func (c *Catalogue) Position(knob string) int {
 	family, _, isFamily := strings.Cut(knob, ":")
 	if isFamily {
@@ -386,7 +387,7 @@ func (c *Catalogue) Position(knob string) int {
 	return -1
 }
 
-// Loads lists the factors of the cells that describe the traffic or its generator, sorted.
+// Loads returns the sorted names of the cells' factors that describe the traffic or its generator.
 func (c *Catalogue) Loads(cells []Cell) []string {
 	loads := map[string]bool{}
 	for _, cell := range cells {

@@ -1,10 +1,9 @@
-// Package factor declares what a plan may vary: the name, unit and meaning of each factor, its levels,
-// where it applies, and what it identifies. Plans, the order of trials, settings, labels, comparisons and
-// reports are derived from these declarations. The package is pure: it does not measure, read or print
-// anything.
+// Package factor declares what a plan may vary: the name, unit and meaning of each factor, its levels, where
+// it applies, and what it identifies. Plans, the order of trials, settings, labels, comparisons and reports
+// are derived from these declarations. The package does not measure, read or print anything.
 //
-// This package declares the factors of every plan. Knobs and engines declare theirs where they are
-// defined. A Catalogue lists all of them.
+// This package declares the factors of every plan. Knobs and engines declare their factors where they are
+// defined. A Catalogue lists all factors.
 package factor
 
 import (
@@ -32,8 +31,8 @@ func (c Cell) Key() string {
 	return strings.Join(pairs, " ")
 }
 
-// idBytes is the length of an id. In runs with a thousand cells, two cells share an id once in two million
-// runs.
+// idBytes is the length of an id. Among two million runs with a thousand cells each, about one contains two
+// cells with the same id.
 const idBytes = 5
 
 // ID returns the first ten hexadecimal digits of the SHA-256 of Key, for scripts. Cells with the same
@@ -154,7 +153,7 @@ func Split(name string) (plain, place string) {
 // Host is the place and node name of the machine that runs the lab.
 const Host = "host"
 
-// IMIX is the level of packet_size and frame_size for a repeating mix of packet sizes.
+// IMIX is the level of packet_size and frame_size that means a repeating mix of packet sizes.
 const IMIX = "imix"
 
 // IMIXSizes returns one round of IMIX_v4_1 of FD.io CSIT, as lengths of IP packets in bytes. Of twelve

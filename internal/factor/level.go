@@ -20,7 +20,7 @@ type LevelError struct {
 
 func (e *LevelError) Error() string { return fmt.Sprintf("%q is not %s", e.Text, e.Want) }
 
-// Hint names the level that was probably meant, if any.
+// Hint returns a hint with the level that was probably meant, if there is one.
 func (e *LevelError) Hint() string {
 	if e.Near == "" {
 		return ""
@@ -29,7 +29,7 @@ func (e *LevelError) Hint() string {
 }
 
 // WholeForm matches decimal integers. It excludes signs, leading zeros, underscores and exponents, because
-// YAML dialects parse these in different ways.
+// YAML dialects parse them in different ways.
 var WholeForm = check.Pattern(`^(0|[1-9][0-9]{0,17})$`)
 
 // ParseWhole parses an integer from low to high that consists of digits only.
@@ -51,8 +51,7 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// OrWord returns a Declaration.Parse that accepts the given word in addition to everything that parse
-// accepts.
+// OrWord returns a Declaration.Parse that accepts the given word and everything that parse accepts.
 func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
@@ -95,8 +94,8 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
-// firmwareForm matches the name or version of a firmware. A leading dash is excluded, because the command
-// that installs the firmware could take it for an option.
+// firmwareForm matches the name or version of firmware. A leading dash is excluded, because the command that
+// installs the firmware could take the name for an option.
 var firmwareForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
 
 const maxFirmware = 60 // bytes
@@ -139,7 +138,7 @@ const MaxRate = 1e14
 // Flat is the level of a rate without a limit.
 const Flat = "flat"
 
-// rateOr returns a Declaration.Parse for a bit rate, a share of a rate, or one of the words.
+// rateOr returns a Declaration.Parse for a bit rate, a share of a rate, or one of words.
 func rateOr(want string, words ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		return shareOf(text, func(text string) (string, error) {
@@ -180,7 +179,8 @@ func RateText(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// Spoken returns the level of the factor tunnel for a tunnel's common name, or "" if the name is unknown.
+// Spoken returns the level of the factor tunnel for the common name of a tunnel, or "" if the name is
+// unknown.
 func Spoken(name string) string {
 	switch strings.ToLower(name) {
 	case "ipsec":
@@ -194,7 +194,8 @@ func Spoken(name string) string {
 }
 
 // Kindred returns at most eight candidates that have the most words in common with text, in their original
-// order, or none if no candidate has a word in common. Underscores separate the words of a candidate.
+// order. If no candidate has a word in common with text, it returns none. Underscores separate the words of a
+// candidate.
 func Kindred(text string, candidates []string) []string {
 	const most = 8
 	words := strings.FieldsFunc(strings.ToLower(text),
@@ -240,8 +241,8 @@ func ConnectionRateLevel(text string) (string, error) {
 	return RateText(float64(rate)), nil
 }
 
-// greatestPart is the greatest share that a level may have. A rate may be given as a share. "90% of 300M"
-// equals 270M. "90% of found" is a share of the rate that the same cell carries at full rate; the cell's
+// greatestPart is the greatest share that a level may have. A rate may be given as a share: "90% of 300M"
+// equals 270M. "90% of found" is a share of the rate that the same cell carries at full rate. The cell's
 // trials or its search in the same campaign measure that rate.
 const greatestPart = 200 // percent
 
@@ -279,12 +280,12 @@ func shareOf(text string, parse func(string) (string, error)) (string, error) {
 		return "", &LevelError{Text: text, Want: "a share of a bit rate, or of found, such as 90% of found"}
 	}
 
-	// Fractions of a bit per second are dropped, because a rate level is a whole number.
+	// Round to whole bits per second, because a rate level is a whole number.
 	return parse(strconv.FormatFloat(rate*part/100, 'f', 0, 64))
 }
 
-// Found describes a load that is a share of the rate measured in the cell Of. That cell is the same as
-// this one, but at full rate.
+// Found describes a load that is a share of a measured rate. Of is the cell whose rate is measured. It has
+// the same levels as the cell with the load, but full rate.
 type Found struct {
 	Share float64 // 1 is 100 %
 	Of    Cell

@@ -21,7 +21,7 @@ type Shape struct {
 // Node is a machine of the lab.
 type Node struct {
 	Name   string `json:"name"`
-	Router bool   `json:"router"` // is a device under test, which forwards packets
+	Router bool   `json:"router"` // device under test, which forwards packets
 }
 
 // Link connects two ports.
@@ -30,7 +30,7 @@ type Link struct {
 	Ends [2]Port `json:"ends"`
 }
 
-// Port identifies an interface of a node. Its field Port is the name of the device on that node.
+// Port identifies an interface of a node. The field Port is the name of the device on that node.
 type Port struct {
 	Node string `json:"node"`
 	Port string `json:"port"`
@@ -40,7 +40,7 @@ type Port struct {
 func (s Shape) Ends(node string) bool { return node == s.Near || node == s.Far }
 
 // Forwards reports whether the given node is a device under test that forwards packets. If node is "",
-// Forwards reports whether there is any such device.
+// Forwards reports whether the lab has any such device.
 func (s Shape) Forwards(node string) bool {
 	return slices.ContainsFunc(s.Routers, func(r string) bool {
 		return (node == "" || r == node) && !s.Ends(r)
@@ -60,8 +60,8 @@ func (s Shape) Ports(node string) []Port {
 	return out
 }
 
-// FarPorts lists the ports of a node that face the far endpoint. A link lists its near end first, so such a
-// port is the first end of its link.
+// FarPorts lists the ports of a node that face the far endpoint. Each of them is the first end of its link,
+// because a link lists its near end first.
 func (s Shape) FarPorts(node string) []Port {
 	var out []Port
 	for _, l := range s.Links {
@@ -86,8 +86,8 @@ func (s Shape) has(place string) bool {
 	return slices.Contains(s.Ports(node), Port{node, port})
 }
 
-// NeedsRouter implements Needs for settings of the device under test. Without a place, the lab must have a
-// router.
+// NeedsRouter implements Needs for settings of the device under test. If the plan names no place, the lab
+// must have a router.
 func NeedsRouter(s Shape, place string) (bool, string) {
 	if (place == "" || place == Host) && len(s.Routers) == 0 {
 		return false, "topology " + s.Name + " has no router"
@@ -109,8 +109,8 @@ func NeedsForwarding(s Shape, place string) (bool, string) {
 	return false, node + " forwards nothing in topology " + s.Name
 }
 
-// NeedsDirection implements Needs for settings of one port. Without a place, the port follows from the
-// direction of forwarding.
+// NeedsDirection implements Needs for settings of one port. If the plan names no place, the direction of
+// forwarding determines the port.
 func NeedsDirection(s Shape, place string) (bool, string) {
 	if place == "" {
 		return NeedsForwarding(s, place)
@@ -154,8 +154,8 @@ const (
 	PPPoE     = "pppoe"
 )
 
-// sessionHead returns the bytes that PPPoE (RFC 2516) adds to a packet on the first router's WAN link, or
-// 0.
+// sessionHead returns the number of bytes that PPPoE (RFC 2516) adds to a packet on the first router's WAN
+// link, or 0 without PPPoE.
 func sessionHead(c Cell, wan bool) int {
 	if wan && WAN.Is(c, PPPoE) {
 		return 8 // PPPoE header of 6 bytes and PPP protocol field of 2
@@ -163,8 +163,8 @@ func sessionHead(c Cell, wan bool) int {
 	return 0
 }
 
-// NoWAN returns an error text if the cell needs an emulated provider but the lab has no link on which to
-// emulate it. Otherwise, it returns "".
+// NoWAN returns an error text if the cell needs an emulated provider but no link of the lab can emulate it.
+// Otherwise, it returns "".
 func NoWAN(s Shape, c Cell) string {
 	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
 		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
@@ -173,7 +173,7 @@ func NoWAN(s Shape, c Cell) string {
 }
 
 // portMTU returns the MTU that the cell sets on a port. A level for the port takes precedence over a level
-// for its node, and a level for the node takes precedence over a level without a place.
+// for its node, which takes precedence over a level without a place.
 func portMTU(c Cell, p Port) int {
 	for _, place := range []string{p.Node + "." + p.Port, p.Node, ""} {
 		level, _ := LinkMTU.At(c, place)
@@ -185,7 +185,7 @@ func portMTU(c Cell, p Port) int {
 }
 
 // UnderlayMTU returns the smallest MTU in bytes that the cell sets on the links below a tunnel, minus the
-// PPPoE header, if any.
+// size of the PPPoE header, if there is one.
 func UnderlayMTU(c Cell) int { return linksMTU(c) - sessionHead(c, Topology.Is(c, "site-to-site")) }
 
 func linksMTU(c Cell) int {
@@ -197,7 +197,7 @@ func linksMTU(c Cell) int {
 	}
 
 	if !LinkMTU.In(c) && (mtu == 0 || mtu > defaultLinkMTU) {
-		return defaultLinkMTU // because no level applies to this link
+		return defaultLinkMTU // no level applies to this link
 	}
 
 	return mtu

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
-// looksNumeric reports whether a text appears to consist of columns of numbers, some possibly damaged.
+// looksNumeric reports whether a text appears to consist of columns of numbers. Some numbers may be damaged.
 func looksNumeric(text []byte) bool {
 	numbers, others := 0, 0
 	for _, l := range linesOf(text, 4096) {
@@ -45,7 +45,7 @@ func readMinistat(text []byte) ([]Result, error) {
 	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
-			label, _, _ = strings.Cut(label, ": median of ") // drop the rest, which differs between runs
+			label, _, _ = strings.Cut(label, ": median of ") // drop the part that differs between runs
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < maxTrials {
 				labels[n] = label
 			}
@@ -95,7 +95,8 @@ func readMinistat(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// runTime returns the start of the run whose id is in a comment written by chokepoint, or the zero time.
+// runTime returns the start of a run, given a comment by chokepoint that contains the run's id. It returns
+// the zero time if there is no valid id.
 func runTime(comment string) time.Time {
 	const form = "20060102-150405"
 	id := strings.TrimPrefix(comment, " run ")

@@ -55,8 +55,8 @@ type crusaderFile struct {
 	} `json:"test_data"`
 }
 
-// These are the parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load,
-// up to two seconds, and the last tenth, up to half a second.
+// These are the parts of a test that crusader excludes from its rates (plot.rs): the first fifth of the load
+// but at most two seconds, and the last tenth but at most half a second.
 const (
 	crusaderWarmup, maxWarmup = .2, int64(2e9)
 	crusaderTail, maxTail     = .1, int64(5e8)
@@ -102,7 +102,7 @@ func readCrusader(text []byte) ([]Result, error) {
 		}
 	}
 
-	if len(out) == 0 && len(pings.RTT) > 0 { // a test without a load
+	if len(out) == 0 && len(pings.RTT) > 0 { // the test had no load
 		r := f.result("")
 		split(r, pings)
 		out = append(out, *r)

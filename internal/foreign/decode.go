@@ -71,8 +71,8 @@ func decoded(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
 }
 
-// notFinite matches numbers that JSON does not allow but programs print: C's printf and Python print
-// "nan", "-nan", "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
+// notFinite matches numbers that JSON does not allow but programs print. C's printf and Python print "nan",
+// "-nan", "inf" and "Infinity". Windows programs print "-nan(ind)" and "1.#INF".
 var notFinite = check.Pattern(
 	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
 

@@ -14,7 +14,7 @@ import (
 type document struct {
 	from, to int
 	text     []byte // text of the object, with null in place of numbers that are not finite
-	joined   bool   // assembled from several lines, so offsets do not refer to the file
+	joined   bool   // joined from several lines, so offsets do not refer to the file
 }
 
 // opening matches the beginning of a JSON object. A brace in prose has other characters after it.
@@ -55,11 +55,10 @@ func documents(text []byte) ([]document, error) {
 	}
 }
 
-// maxBraces limits the number of braces in prose, because each of them causes a scan to the end of the
-// text.
+// maxBraces is the maximum number of braces in prose. Each of them causes a scan to the end of the text.
 const maxBraces = 20
 
-// damaged returns an error with the place at which the document is damaged.
+// damaged returns an error with the position at which the document is damaged.
 func damaged(text []byte, d document) *Error {
 	var value json.RawMessage
 	err := json.Unmarshal(d.text, &value)
@@ -102,7 +101,7 @@ func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Resu
 		return nil, err
 	}
 
-	if len(docs) == 0 { // read reports that the format is wrong
+	if len(docs) == 0 { // read returns the error for a wrong format
 		return read(text)
 	}
 
@@ -140,8 +139,8 @@ func resultsOf(text []byte, docs []document, read func(document) ([]Result, erro
 	return out, nil
 }
 
-// within converts the place in an error about a document to a place in the whole text. If the text contains
-// more than that document, an error without a place gets the start of the document.
+// within converts the position in an error about a document to a position in the whole text. If the error has
+// no position and the text contains more than the document, the error gets the start of the document.
 func within(text []byte, d document, err error) error {
 	wrong, ok := errors.AsType[*Error](err)
 	if !ok {

@@ -199,14 +199,16 @@ func (f *flentFile) series(to *record.Foreign) error {
 	return nil
 }
 
-// flentSeries returns the name of a series without the number after "::". ok is false for derived series.
+// flentSeries returns the name of a series without "::" and the number after it. ok is false for derived
+// series.
 func flentSeries(series string) (name string, ok bool) {
 	name, sub, below := strings.Cut(series, "::")
 	_, err := strconv.Atoi(sub)
 	return name, !below || err == nil
 }
 
-// direction returns the direction and protocol of a series, or "" if it is not the rate of a single flow.
+// direction returns the direction and protocol of a series that is the rate of a single flow. It returns ""
+// for other series.
 func (f *flentFile) direction(series string) (direction, protocol string) {
 	meta := f.Meta.Series[series]
 	head, ok := flentSeries(series)
@@ -295,8 +297,8 @@ type byteCount struct {
 	sum   float64
 }
 
-// add counts the bytes of a rate in Mbit/s over the given number of seconds. from and to are the times in
-// nanoseconds between which the rate applied. Implausible values are ignored.
+// add counts the bytes that a rate in Mbit/s transfers in the given number of seconds. from and to are the
+// times in nanoseconds between which the rate applied. Implausible values are ignored.
 func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	if from < 0 || to <= from || !finite(rate*1e6, maxRate) || !finite(float64(to)/1e9, maxSeconds) {
 		return
@@ -313,8 +315,8 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 	}
 }
 
-// bytes returns the cumulative byte count of a series. It uses the raw rates if the file has any.
-// Otherwise, it uses the rates on the common axis, each of which applies to the step that ends there.
+// bytes returns the cumulative byte count of a series. It uses the raw rates if the file has any. Otherwise,
+// it uses the rates on the common axis. Each of these applies to the step that ends at its time.
 func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	c := byteCount{table: record.NewTable("bytes")}
 	for _, p := range f.Raw[series] {

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pingSeries lists the series of round-trip times to read: the ICMP series, one for each host, or all
-// series if the file has no ICMP series.
+// pingSeries lists the series of round-trip times to read. These are the ICMP series, one for each host. If
+// the file has no ICMP series, these are all series of round-trip times.
 func (f *flentFile) pingSeries() []string {
 	var icmp, all []string
 	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
@@ -37,8 +37,8 @@ func (f *flentFile) pingSeries() []string {
 }
 
 // addPings sets the trial's latency from one series of round-trip times. If there are several series, it uses
-// the worst one and adds a caveat that lists the values of all series. The mean, or the series of another
-// host, would hide what the load does to some hosts.
+// the worst one, and adds a caveat that lists the values of all series. The mean of all series, or the series
+// of another host, would hide the effect of the load on some hosts.
 func (f *flentFile) addPings(r *Result) {
 	var worst *Result
 	var worstOf string
@@ -81,7 +81,7 @@ func (f *flentFile) addPings(r *Result) {
 	}
 }
 
-// maxPingNotes limits the number of series listed in a caveat.
+// maxPingNotes is the maximum number of series listed in a caveat.
 const maxPingNotes = 20
 
 // pings holds the rank and the description of a series of round-trip times.
@@ -129,8 +129,8 @@ func pingsOf(r *Result) pings {
 	return x
 }
 
-// probes returns the probes of a series in order. If the file has no single probes, it returns one probe
-// per step with the mean of that step.
+// probes returns the probes of a series in order. If the file has no single probes, it returns one probe for
+// each step, with the mean of that step.
 func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	zero := float64(r.Began.UnixNano()) / 1e9
 	all := &record.Latency{
@@ -179,8 +179,8 @@ func (f *flentFile) probes(series string, r *Result) *record.Latency {
 	return all
 }
 
-// split divides the probes of a trial: probes before the load belong to the idle path, probes in the
-// window to the loaded path. Later probes are dropped.
+// split divides the probes of a trial. Probes before the load belong to the idle path, and probes in the
+// window belong to the loaded path. Other probes are dropped.
 func split(r *Result, all *record.Latency) {
 	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)

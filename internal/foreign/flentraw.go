@@ -13,7 +13,7 @@ type flentRest struct {
 	Meta    json.RawMessage `json:"metadata"`
 }
 
-// maxMeta limits the metadata, in bytes.
+// maxMeta is the maximum size of the metadata, in bytes.
 const maxMeta = 1 << 20
 
 // flentRaw returns the flentRest of an anonymized text, without secrets. It drops metadata larger than
@@ -37,7 +37,7 @@ func flentRaw(text []byte) ([]byte, error) {
 
 	f.Meta = nil
 	if meta != nil {
-		f.Meta, _ = json.Marshal(meta) // cannot fail: decoded above
+		f.Meta, _ = json.Marshal(meta) // cannot fail, because meta was decoded above
 	}
 
 	return json.Marshal(f)

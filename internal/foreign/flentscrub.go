@@ -18,7 +18,7 @@ var (
 	// personal matches keys whose values identify a person, a place or a single device.
 	personal = check.Pattern(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
 		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
-	// personalWord matches personal keys and their values within a text, such as "SSID: home" and "serial
+	// personalWord matches personal keys within a text, with their values, such as "SSID: home" and "serial
 	// number=A1".
 	personalWord = check.Pattern(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
 		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
@@ -37,14 +37,14 @@ var (
 	systemPath = check.Pattern(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
 )
 
-// aliases maps the addresses, hosts, users and paths in a file to aliases. Each of them has its own alias,
-// so that series named after different hosts stay distinct.
+// aliases maps the addresses, hosts, users and paths in a file to aliases. Each address, host, user and path
+// has its own alias, so that series named after different hosts stay distinct.
 type aliases struct {
 	of    map[string]string
 	names []string // names to replace as whole words, the longest first
 }
 
-// maxNames limits the number of names to search for in every string of a file.
+// maxNames is the maximum number of names to search for in every string of a file.
 const maxNames = 200
 
 // alias returns the replacement of a text. kind is "address", "host", "name" or "path".
@@ -84,7 +84,7 @@ func (a *aliases) text(s string) string {
 	s = wordOf().ReplaceAllStringFunc(s, a.word)
 	return userAt().ReplaceAllStringFunc(s, func(m string) string {
 		user, alone := strings.CutSuffix(m, "@")
-		if alone { // the whole text is a host that already has an alias
+		if alone { // the rest of the text is a host that already has an alias
 			return a.alias("name", user) + "@"
 		}
 		return a.alias("name", m)
@@ -117,7 +117,7 @@ func (a *aliases) word(word string) string {
 	return addressIn().ReplaceAllStringFunc(word, a.address)
 }
 
-// replaceAlone replaces a name where no letter, digit or "_" is adjacent.
+// replaceAlone replaces name where it is not next to a letter, a digit or "_".
 func replaceAlone(s, name, by string) string {
 	var b strings.Builder
 	for {
@@ -141,7 +141,7 @@ func inWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// hosts adds the host names in a file, and the user names before "@".
+// hosts adds the host names in a file, and the user names before "@" in these names.
 func (a *aliases) hosts(f *flentFile) {
 	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
 	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
@@ -200,7 +200,7 @@ func (a *aliases) people(text []byte) {
 func (f *flentFile) anonymous(text []byte) []byte {
 	a := &aliases{of: map[string]string{}}
 	test := string(f.Meta.Name)
-	if isPath(test) { // the user's own test file: keep only its base name
+	if isPath(test) { // keep only the base name of the user's own test file
 		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
 	}
 
@@ -221,15 +221,15 @@ func (f *flentFile) anonymous(text []byte) []byte {
 			var s string
 			seen[string(q)] = bytes.Clone(q)
 			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
-				seen[string(q)], _ = json.Marshal(a.text(s)) // cannot fail: it is a string
+				seen[string(q)], _ = json.Marshal(a.text(s)) // cannot fail, because it is a string
 			}
 		}
 		return seen[string(q)]
 	})
 }
 
-// nobody lists host names that identify nobody: loopback, and names that this program writes.
+// nobody lists host names that identify nobody: loopback names, and names that this program writes.
 var nobody = [...]string{"localhost", "client", "server", "address", "host", "name", "path"}
 
-// everybody lists user names that exist on every system.
+// everybody lists user names that identify nobody, such as names that exist on every system.
 var everybody = [...]string{"root", "admin", "user", "none", "null", "unknown", "name", "path", "hidden"}

@@ -22,8 +22,8 @@ import (
 // ErrNoSeries is returned for a trial without any time series.
 var ErrNoSeries = errors.New("it has no series of rates or round-trip times")
 
-// flentStep is flent's default step of the common time axis, in seconds. A longer step is used if there
-// would be more than maxSteps.
+// flentStep is flent's default step on the common time axis, in seconds. If there would be more than maxSteps
+// steps, a longer step is used.
 const (
 	flentStep = .2
 	maxSteps  = 50_000
@@ -52,10 +52,10 @@ type rawPoint struct {
 	Seq int    `json:"seq"`
 }
 
-// WriteFlent writes a trial as a gzipped flent data file. A trial imported from flent keeps its series,
-// raw values and metadata. Any other trial is written in version 4 of the format: goodput of each
-// direction and round-trip times on a common axis, and raw values of the probes. The output is
-// deterministic. WriteFlent returns ErrNoSeries if the trial has no series.
+// WriteFlent writes a trial as a gzipped flent data file. A trial imported from flent keeps its series, raw
+// values and metadata. Any other trial is written in version 4 of the format. The file then contains the
+// goodput of each direction and round-trip times on a common axis, and raw values of the probes. The output
+// is deterministic. WriteFlent returns ErrNoSeries if the trial has no series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	s := ofFlent(t)
 	if s == nil {
@@ -169,8 +169,8 @@ func ofTrial(t *record.Trial) *sheet {
 	return s
 }
 
-// addRates adds a curve with the goodput of each direction, or with the sent rate if the receiver recorded
-// no series.
+// addRates adds a curve for each direction. The curve contains the goodput or, if the receiver recorded no
+// series, the sent rate.
 func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 	protocol := strings.ToUpper(tr.Load.Protocol)
 	s.name = map[string]string{record.Up: "tcp_upload", record.Down: "tcp_download",
@@ -216,7 +216,7 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 }
 
 // addProbes adds round-trip times under the name of flent's ICMP series, because all of flent's combined
-// plots use that name. The note in the file contains the name of the real probe.
+// plots use that name. The note in the file names the probe that was actually used.
 func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 	if n := len(s.series); n == 0 || s.series[n-1].name != flentICMP {
 		s.series = append(s.series, curve{flentICMP, "ms", slices.Repeat([]float64{math.NaN()}, len(s.x))})
@@ -239,7 +239,7 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 		}
 	}
 
-	points := append([]rawPoint{}, s.raw[flentICMP]...) // not nil: with all probes lost, JSON has []
+	points := append([]rawPoint{}, s.raw[flentICMP]...) // not nil: if all probes were lost, JSON has []
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1

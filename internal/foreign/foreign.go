@@ -25,7 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// MaxText limits the decompressed size of a file, in bytes.
+// MaxText is the maximum decompressed size of a file, in bytes.
 const MaxText = 64 << 20
 
 // These limit the size of a JSON text. An object may take a hundred bytes of memory, and a value eight.
@@ -40,7 +40,7 @@ const (
 // trial.
 type Result struct {
 	Factors      record.Factors // conditions stated in the file
-	Began        time.Time      // zero if the file does not state it
+	Began        time.Time      // zero if the file does not state the time
 	Traffic      *record.Traffic
 	Idle, Loaded *record.Latency
 	Window       record.Window
@@ -51,8 +51,8 @@ type Result struct {
 	LeftOut string
 }
 
-// newResult returns a result without values. Its Lacks contains the given items, and the items that the
-// results of every other program lack.
+// newResult returns a result without values. Its Lacks contains the given items, and the items that all
+// results of other programs lack.
 func newResult(version string, lacks ...string) Result {
 	return Result{
 		Factors: record.Factors{},
@@ -89,8 +89,8 @@ func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
 	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
-// known lists the readable formats for error messages. The format of chokepoint-agent is not among them,
-// because its results are added to an existing run by other code.
+// known lists the readable formats for error messages. The list includes the output of chokepoint-agent,
+// which other code reads and adds to an existing run.
 func known() string {
 	var files []string
 	for _, f := range formats() {
@@ -107,7 +107,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// Error reports a problem in a file and the problem's place in the file.
+// Error reports a problem in a file and the position of the problem.
 type Error struct {
 	Line   int   // 0 for the whole file
 	Offset int64 // bytes from the start of the decompressed text
@@ -135,8 +135,8 @@ func Failed(err error) bool {
 	return ours || iperf
 }
 
-// Read parses the text of a file. name is the format, one of Formats; if it is "", Read detects the
-// format. Errors are of type *Error.
+// Read parses the text of a file. name is one of Formats. If name is "", Read detects the format. Errors are
+// of type *Error.
 func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fileError("known are: "+known(), "there is nothing in it")
@@ -209,7 +209,7 @@ func Text(from io.Reader) ([]byte, error) {
 	return decoded(text)
 }
 
-// present is a JSON value that becomes true if its key exists, whatever the value.
+// present is true if its key exists in a JSON object, whatever the value.
 type present bool
 
 func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
@@ -278,7 +278,7 @@ func decode(text []byte, into any) error {
 	return at(text, json.Unmarshal(text, into))
 }
 
-// bounded returns an error for a text that would take far more memory than its length.
+// bounded returns an error for a text whose decoded form would take far more memory than the text.
 func bounded(text []byte) error {
 	if bytes.Count(text, []byte("{")) > maxObjects {
 		return fileError("", "it holds more than %d objects", maxObjects)
@@ -290,7 +290,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// at adds the place in the text to err, if err contains an offset.
+// at adds the position in the text to err, if err contains an offset.
 func at(text []byte, err error) error {
 	if err == nil {
 		return nil
@@ -308,9 +308,9 @@ func at(text []byte, err error) error {
 	return &Error{Err: check.JSONWords(err)}
 }
 
-// wrongNumber finds the first value that is not a number in a field of numbers, because encoding/json
-// reports only the names of struct fields: "results" for "results.TCP upload". wrongNumber returns the
-// offset after the value and the full path, or -1 and the field.
+// wrongNumber finds the first value that is not a number in a field of numbers. This is necessary because
+// encoding/json reports only the names of struct fields: "results" for "results.TCP upload". wrongNumber
+// returns the offset after the value and the full path. If it finds no such value, it returns -1 and field.
 func wrongNumber(text []byte, field string) (offset int64, path string) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -318,7 +318,7 @@ func wrongNumber(text []byte, field string) (offset int64, path string) {
 		list, valued bool
 		key          string
 	}
-	var all []open // enclosing objects and arrays
+	var all []open // the objects and arrays that enclose the current token
 	for {
 		token, err := d.Token()
 		if err != nil {
@@ -400,7 +400,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 
 	err = json.Unmarshal(b, &v) // returns the error to report
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		e.Offset = 0 // because it is relative to b, not to the document
+		e.Offset = 0 // the offset is relative to b, not to the document
 	}
 
 	return err
@@ -426,8 +426,8 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// name makes text from a file safe to print: it removes control characters, joins lines, and truncates to
-// maxName characters.
+// name makes text from a file safe to print. It removes control characters, joins lines, and truncates the
+// text to maxName characters.
 func name(s string) string {
 	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*maxName)])), " ")
 	r := []rune(s)
@@ -462,10 +462,10 @@ func (r *Result) setLoad(l record.Load) {
 // lack records an item that the program does not report.
 func (r *Result) lack(what string) { r.Foreign.Lacks = append(r.Foreign.Lacks, what) }
 
-// finite reports whether v is a plausible measurement, from 0 to the given maximum.
+// finite reports whether v is a plausible measurement: at least 0, and not greater than most.
 func finite(v, most float64) bool { return v >= 0 && v <= most }
 
-// These are the largest plausible values: of bits or bytes per second, and of seconds.
+// These are the largest plausible values, in bits or bytes per second and in seconds.
 const (
 	maxRate    = 1e15
 	maxSeconds = 1e7

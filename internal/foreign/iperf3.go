@@ -55,7 +55,7 @@ func readIperf3(text []byte) ([]Result, error) {
 
 		file, err := iperf3.ReadFile(d.text)
 		switch {
-		case err != nil && d.joined: // because offsets do not refer to the text
+		case err != nil && d.joined: // offsets do not refer to the text
 			return nil, &Error{Err: check.JSONWords(err)}
 		case err != nil:
 			return nil, at(d.text, err)
@@ -113,11 +113,10 @@ func iperf3Result(file *iperf3.File) Result {
 	return r
 }
 
-// title is the factor for the title that a user gave a test.
+// title is the factor for the title that the user gave to a test.
 const title = factor.Name("title")
 
-// These are the items that the results of every other program lack, and items that the results of some
-// programs lack.
+// These are items that results lack. All results of other programs lack those in unwatched.
 const (
 	oneRun   = "repetitions"
 	noWarmup = "a warm-up that is cut off"
@@ -126,8 +125,8 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed joins the lines of --json-stream to the documents that --json would write, one for each "start"
-// event. Other documents are returned unchanged.
+// unstreamed joins the lines of --json-stream into the documents that --json would write, one for each
+// "start" event. Other documents are returned unchanged.
 func unstreamed(text []byte, docs []document) (tests []document, err error) {
 	var s *iperf3Stream
 	flush := func() {
@@ -207,7 +206,7 @@ func (s *iperf3Stream) document() document {
 	return document{from: s.from, to: s.to, text: whole, joined: true}
 }
 
-// sameJSON reports whether two values are equal except for white space.
+// sameJSON reports whether two JSON values are equal. It ignores white space.
 func sameJSON(a, b json.RawMessage) bool {
 	var one, other bytes.Buffer
 	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil &&

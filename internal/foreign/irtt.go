@@ -30,7 +30,7 @@ type irttFile struct {
 		Duplicates int64 `json:"duplicates"`
 	} `json:"stats"`
 	Trips []struct {
-		Lost  words `json:"lost"` // false, true, true_up or true_down; some versions quote false and true
+		Lost  words `json:"lost"` // false, true, true_up or true_down; false and true may be quoted
 		Stamp struct {
 			Client struct {
 				Send struct {

@@ -122,8 +122,8 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	return out, nil
 }
 
-// qualityTime parses the date of a test, as UTC if it has no zone. It returns the zero time if the date is
-// missing.
+// qualityTime parses the date of a test. A date without a time zone is in UTC. It returns the zero time if
+// the date is missing.
 func qualityTime(text string) time.Time {
 	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
 		"2006-01-02 15:04:05 -0700"} { // time.Parse accepts fractions of a second with each layout

@@ -41,8 +41,8 @@ type speedLine struct {
 // speedRun describes one invocation of openssl speed, according to the messages that it prints.
 type speedRun struct {
 	engine  string // engine in use, or ""
-	elapsed bool   // rates are per elapsed time, not CPU time
-	began   bool   // a "Doing" line was read, so none is missing before it
+	elapsed bool   // rates are relative to elapsed time, not CPU time
+	began   bool   // a "Doing" line was read, so no earlier message is missing
 	figures bool   // a result has been read
 }
 
@@ -73,8 +73,9 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var sizes []int
 	var columns []string // operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	processes := map[string]int{} // with -multi: the number of processes, by figureOf
-	threads, figures := 1, false  // without -mr: process count; whether results followed the last "Got: "
+	processes := map[string]int{} // with -multi: the number of processes, by result of figureOf
+	// without -mr: the number of processes, and whether results followed the last "Got: "
+	threads, figures := 1, false
 	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
@@ -227,7 +228,8 @@ func (x speedLine) result(version string) Result {
 	return r
 }
 
-// setRun adds factors for the conditions of a result. The low-level interface does not use an engine.
+// setRun adds factors and facts for the conditions of a result. The low-level interface does not use an
+// engine.
 func (x *speedLine) setRun(r *Result) {
 	switch {
 	case x.lowLevel:
@@ -291,7 +293,7 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 			return []speedLine{unknown}, sizes, nil
 		}
 
-		var known []int // block sizes for which the rate is valid
+		var known []int // block sizes that have a valid rate
 		rates := slices.Clone(fields[:3])
 		for i, f := range fields[3:] {
 			switch {

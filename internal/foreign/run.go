@@ -70,7 +70,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 		}
 	}
 
-	lacks := map[string][]string{} // lacking items by program
+	lacks := map[string][]string{} // items that results lack, by program
 	for i := range trials {
 		f := trials[i].Foreign
 		program := programOf(trials[i].Foreign)
@@ -106,7 +106,7 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 	return run, trials
 }
 
-// maxLeftOut limits the caveats about parts of files that did not become a trial.
+// maxLeftOut is the maximum number of caveats about parts of files that did not become a trial.
 const maxLeftOut = 20
 
 func leftOutCaveats(parts []string) (out []record.Caveat) {
@@ -123,7 +123,7 @@ func leftOutCaveats(parts []string) (out []record.Caveat) {
 	return out
 }
 
-// undated is listed in Lacks if a file does not contain the time of measurement.
+// undated is an item of Lacks, for files that do not contain the time of the measurement.
 const undated = "when it was measured: it has the time of the import"
 
 // dated reports whether a time is plausible for a measurement.

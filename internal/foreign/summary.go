@@ -8,15 +8,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// These match headings of tables by ministat, and by benchstat before and since 2022.
+// These match the headings of tables by ministat, and by benchstat before 2022 and since then.
 var (
 	ministatHead  = check.Pattern(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
 	ministatFile  = check.Pattern(`(?m)^[x+*%#@O] (\S.*)$`)
 	benchstatHead = check.Pattern(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
 )
 
-// summary returns an error if the text is a summary by ministat or benchstat, which contains no single
-// values.
+// summary returns an error if the text is a summary by ministat or benchstat, because a summary contains no
+// single values.
 func summary(text []byte) error {
 	text = text[:min(len(text), 64<<10)]
 	switch {

@@ -60,12 +60,13 @@ func isWGBench(l string) bool {
 	return err == nil
 }
 
-// readWGBench reads the rows of wg-bench tables. Their columns are device CPU, system kernel [/ flags],
-// rate, and note. Rows with different notes have different settings. A row without a rate is skipped, with
-// the reason in LeftOut.
+// readWGBench reads the rows of wg-bench tables. The columns are: device CPU, system kernel [/ flags], rate,
+// and note. Rows with different notes have different settings. A row without a rate is skipped, with the
+// reason in LeftOut.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	var first, head error // the first error, and an error in a row that may be a heading
+	// the first error, and the error in the previous row, which may be a heading
+	var first, head error
 	results := 0
 	leave := func() {
 		if head != nil {
@@ -81,7 +82,7 @@ func readWGBench(text []byte) ([]Result, error) {
 		cells, ok := wgRow(l)
 		if !ok {
 			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
-				head = nil // because the previous row was a heading
+				head = nil // the previous row was a heading
 			}
 			continue
 		}

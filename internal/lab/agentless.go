@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// site is one setting of one node, made by the node's agent or driver.
+// site is one setting of one node. The node's agent or driver applies it.
 type site struct {
 	l    *Lab
 	n    *Node
@@ -32,7 +32,7 @@ func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobRep
 	return held, err
 }
 
-// check reports whether the node can make the setting. It cannot predict whether a driver accepts the value.
+// check reports whether the node can apply the setting. It cannot predict whether a driver accepts the value.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
 		got, err := x.turn(ctx, agent.KnobRequest{Want: x.want, Check: true})
@@ -84,7 +84,7 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// each returns the state that a value would replace, as read by the driver.
+// each returns the state that value would replace. The driver reads this state.
 func (x site) each(ctx context.Context, value string) (knob.State, error) {
 	list, err := x.on(value)
 	if err != nil {
@@ -123,7 +123,8 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	return held.State, err
 }
 
-// put applies a value over the node's current connection, which differs from that of x.n after a Reconnect.
+// put applies a value over the node's current connection. After a Reconnect, this is not the connection of
+// x.n.
 func (x site) put(ctx context.Context, value knob.State) error {
 	n, err := x.l.Node(ctx, x.s.Node)
 	if err != nil {
@@ -146,7 +147,7 @@ func (x site) put(ctx context.Context, value knob.State) error {
 	return err
 }
 
-// keep makes the setting permanently and reads it back.
+// keep applies the setting permanently and reads it back.
 func (x site) keep(ctx context.Context) (err error) {
 	var held agent.KnobReply
 	if !x.n.HasDriver() {
@@ -178,7 +179,7 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	return x.put(ctx, before)
 }
 
-// applyByDriver makes a setting with the node's driver: it reads the state, updates the guard, writes the
+// applyByDriver applies a setting with the node's driver: it reads the state, updates the guard, writes the
 // journal, applies the value and reads it back. If a step fails, applyByDriver undoes what may have been
 // changed.
 func (x site) applyByDriver(ctx context.Context) (*applied, error) {
@@ -219,8 +220,9 @@ func (x site) guarded() (driver.Guarded, bool) {
 	return by, ok && x.n.Facts.OwnMachine()
 }
 
-// startGuard installs a guard that has nothing to undo yet, and journals it so that restore can dismiss it.
-// If journalling fails, startGuard dismisses the guard, because nothing would touch it.
+// startGuard installs a guard that has nothing to undo yet, and adds it to the journal, so that lab restore
+// can dismiss it. If it cannot write the journal, startGuard dismisses the guard, because nothing would call
+// Touch for it.
 func (x site) startGuard(ctx context.Context) error {
 	by, ok := x.guarded()
 	if !ok || x.n.guard.name != "" {
@@ -302,7 +304,7 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	return err
 }
 
-// guardGone returns an error if the guard of the node does not exist any more.
+// guardGone returns an error if the guard of the node no longer exists.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok || n.guard.name == "" {

@@ -15,7 +15,7 @@ import (
 )
 
 // agentlessEnd is an end of a tunnel on a node without an agent. It consists of settings that the node's
-// driver makes for as long as the tunnel exists. They are journalled and guarded like other settings.
+// driver applies for as long as the tunnel exists. They are journalled and guarded like other settings.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// cage confines QEMU, in case a guest exploits a vulnerability in QEMU: the process gets file descriptors
-// instead of paths, filters its own system calls, and runs as a user who owns no files.
+// cage confines QEMU, in case a guest exploits a vulnerability in QEMU. QEMU gets file descriptors instead of
+// paths, filters its own system calls, and runs as a user who owns no files.
 type cage struct {
 	words   []string // options for QEMU
 	files   []*os.File
@@ -37,7 +37,9 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		}
 
 		c.files = append(c.files, f)
-		if c.as != nil { // QEMU reopens the files, which requires permission; the directory is private.
+		// QEMU reopens the files, so its user needs permission. Other users have no access, because the
+		// directory is private.
+		if c.as != nil {
 			if err := f.Chmod(mode); err != nil {
 				return "", err
 			}
@@ -46,7 +48,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
 	}
 	var err error
-	if g.Disk == nil { // These files are in the cache.
+	if g.Disk == nil { // the kernel and the initrd are in the cache
 		if g.Kernel, err = give(g.Kernel, os.O_RDONLY, 0o644); err == nil {
 			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
 		}
@@ -73,9 +75,9 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor returns the user to run QEMU as, or nil for the current user. If u is nil, root is the reason why
-// QEMU runs as root, or "" if it does not. An ordinary user has no privileges to drop, and its user namespace
-// maps no other user.
+// userFor returns the user as which to run QEMU, or nil for the current user. If u is nil and QEMU runs as
+// root, root is the reason. An ordinary user has no privileges to drop, and its user namespace maps no other
+// user.
 func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {

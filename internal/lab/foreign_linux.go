@@ -46,7 +46,7 @@ func (r *refusedLogin) Unwrap() error { return r.error }
 
 func errLogin(text, hint string) error { return &refusedLogin{check.WithHint(errors.New(text), hint)} }
 
-// QEMU keeps what a guest writes to its disk in a temporary file, which grows up to the virtual size of the
+// QEMU stores what a guest writes to its disk in a temporary file, which can grow to the virtual size of the
 // image. A guest may write up to maxWritten bytes, and all guests of a lab together no more than half of the
 // free space.
 const (
@@ -81,13 +81,13 @@ func boundDisk(qemu int, most uint64) error {
 	return nil
 }
 
-// nearlyFull is the distance from the limit, in bytes, within which QEMU stops writing.
+// nearlyFull is the maximum distance from the limit, in bytes, at which QEMU stops writing.
 const nearlyFull = 16 << 20
 
 // errWrote returns an error if a guest has written as much to its disk as the limit allows.
 func errWrote(qemu int, most uint64) error {
 	dir := fmt.Sprintf("/proc/%d/fd", qemu)
-	files, _ := os.ReadDir(dir) // the process may have exited
+	files, _ := os.ReadDir(dir) // error ignored: the process may have exited
 	for _, f := range files {
 		var is unix.Stat_t
 		err := unix.Stat(filepath.Join(dir, f.Name()), &is)

@@ -332,7 +332,7 @@ func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func(
 	defer cancel()
 	context.AfterFunc(ctx, func() { ln.Close() })
 	go func() {
-		io.Copy(io.Discard, in) // returns when the holder closes it
+		io.Copy(io.Discard, in) // returns when the holder closes the pipe
 		cancel()
 	}()
 	return serveNode(ctx, ln.(*net.UnixListener), attend)

@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Keep makes settings permanently and reads them back. It does not journal them, and nothing undoes them. If
-// a setting fails, the error lists the settings made before, which remain in effect.
+// Keep applies settings permanently and reads them back. It does not journal them, and nothing undoes them.
+// If a setting fails, the error lists the settings applied before it, which remain in effect.
 func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 	for i, s := range settings {
 		n, err := l.Node(ctx, s.Node)

@@ -29,7 +29,7 @@ type Parts struct {
 // concurrent use.
 type Lab struct {
 	ID       string
-	Kind     string // as in record.Run.Lab; call methods of Node to find out what a node supports
+	Kind     string // as in record.Run.Lab; it does not determine what a node supports (see Node)
 	Topology record.Topology
 	Note     string // sentence that says what this lab cannot do
 	Holder   int    // root of the lab's process tree; 0 means this process
@@ -41,7 +41,7 @@ type Lab struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
 
-	settings []*applied // settings in effect, in the order in which they were made
+	settings []*applied // settings in effect, in the order in which they were applied
 	tunnels  map[string]*laid
 	wanted   []string // keys of the tunnels that were last requested; empty for the plain path
 	left     error    // errors of tunnels that were abandoned
@@ -59,16 +59,16 @@ type supply struct {
 	carried bool                            // whether HostNode is a node of the lab
 	dir     string                          // directory of the lab on this machine; "" means none
 	owned   bool                            // whether down also undoes all settings in the lab
-	// regularly calls a function at intervals until the function fails or the lab is taken down.
+	// regularly calls a function at intervals. It stops when the function fails or the lab is taken down.
 	regularly func(func(context.Context) error)
 	// lead adds routes that make data use the tunnel in a slot, if the network does not belong to the lab.
-	// The function that it returns removes the routes. If a router has no agent, lead adds the router's
-	// routes to the end in the argument agentless. A nil lead means that no routes are needed or that tunnels
-	// are impossible.
+	// The function that it returns removes the routes. agentless is the end of the tunnel on a router without
+	// an agent, or nil. lead adds that router's routes to agentless. A nil lead means that no routes are
+	// needed or that tunnels are impossible.
 	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
 	// again rediscovers the path between the ends, and the devices on the path. If nil, this is not needed.
 	again func(ctx context.Context) error
-	// leave is called while the nodes are still reachable.
+	// Close calls leave while the nodes are still reachable.
 	leave func(ctx context.Context) error
 	// devices maps nodes and ports to device names, for nodes whose devices do not have the names of ports.
 	devices map[string]map[string]string
@@ -110,9 +110,9 @@ func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	return l.facts(ctx)
 }
 
-// These are the times by which a trial may exceed its configured duration, without and with guests. The time
-// with guests suffices for slow emulated guests on a busy machine. Guests that hang are detected much
-// earlier.
+// These constants are the times by which a trial may exceed its configured duration in a lab without guests
+// and in a lab with guests. The time with guests suffices for slow emulated guests on a busy machine. Guests
+// that hang are detected much earlier.
 const (
 	UsualSlack = 20 * time.Second
 	guestSlack = 60 * time.Second

@@ -31,15 +31,15 @@ import (
 // upTime is the time limit for bringing up a local lab without guests. This usually takes about 20 ms.
 const upTime = 10 * time.Second
 
-// Local describes a local lab, which consists of namespaces or guests on this machine. It is passed to the
-// holder of the lab.
+// Local describes a local lab, which consists of namespaces or guests on this machine. It is sent to the
+// holder of the lab, the process that keeps the lab up.
 type Local struct {
 	ID       string           `json:"id"`
 	Topology record.Topology  `json:"topology"`
 	Dir      string           `json:"dir,omitempty"`    // runtime directory that contains all labs
 	Journal  *journal.Journal `json:"-"`                // may be nil only if Detached is set
 	Detached bool             `json:"detached"`         // if set, the lab stays up until Down
-	Guest    *vm.Guest        `json:"guest,omitempty"`  // makes the routers guests; nil means namespaces
+	Guest    *vm.Guest        `json:"guest,omitempty"`  // guests to use as routers; nil means namespaces
 	Driver   string           `json:"driver,omitempty"` // driver that controls the routers; "" means agents
 	Queues   int              `json:"queues,omitempty"` // transmit and receive queues per veth; 0 means 1
 	State    string           `json:"state,omitempty"`  // state directory of the process that created the lab
@@ -84,7 +84,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 
 	if err == nil && o.Detached {
-		_, err = child.Write([]byte("\n")) // allows the lab to stay up after this process has exited
+		_, err = child.Write([]byte("\n")) // lets the lab stay up after this process has exited
 	}
 
 	if err != nil {
@@ -100,7 +100,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 
 	l := o.lab()
 	if o.Detached {
-		held.Close() // because infoFile now protects the directory from being swept
+		held.Close() // from now on, infoFile protects the directory from being swept
 		return l, nil
 	}
 
@@ -115,9 +115,9 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// makeDir creates dir in above, and locks it until the returned file is closed, so that it is not swept. It
-// retries, because another process may remove above when it is empty, and a restore may sweep dir before it
-// is locked.
+// makeDir creates the directory dir in the directory above. It locks dir until the returned file is closed,
+// so that dir is not swept. It retries, because another process may remove above while it is empty, and a
+// restore may sweep dir before it is locked.
 func makeDir(above, dir string) (held *os.File, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		if err = os.MkdirAll(above, 0o700); err == nil {
@@ -151,7 +151,7 @@ func holdDir(dir string, how int) (*os.File, error) {
 	if err == nil {
 		var there os.FileInfo
 		if there, err = os.Stat(dir); err == nil && !os.SameFile(ours, there) {
-			err = fs.ErrNotExist // because another process removed dir before it was locked
+			err = fs.ErrNotExist // another process removed dir before it was locked
 		}
 	}
 
@@ -283,7 +283,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	b, _ := os.ReadFile(path)
 	if len(b) > 0 {
 		last := lastSaid(string(b))
-		// Processes also log their answers, preceded by their names.
+		// The last line may be err itself, preceded by the name of the process that logged it.
 		_, text, _ := strings.Cut(last, ": ")
 		if text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -297,8 +297,8 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	return nil, err
 }
 
-// lastSaid returns the last line of a log. If the log ends with a crash, it instead returns the cause,
-// because the last lines then contain registers.
+// lastSaid returns the last line of a log. If the log ends with a crash, lastSaid instead returns the line
+// with the cause, because the last lines then contain a register dump.
 func lastSaid(log string) (last string) {
 	for line := range strings.Lines(check.Plain(log)) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -312,7 +312,7 @@ func lastSaid(log string) (last string) {
 	return last
 }
 
-// saying quotes the consoles of the lab's guests, in order to show how far each guest has booted.
+// saying quotes the end of the console output of each guest in the lab, to show how far the guest has booted.
 func (o Local) saying() (said string) {
 	if o.Guest == nil {
 		return ""
@@ -324,7 +324,7 @@ func (o Local) saying() (said string) {
 	return said
 }
 
-// begin sends o to a holder, which builds the lab, and waits for its answer.
+// begin sends o to a holder, which then builds the lab. It waits for the holder's answer.
 func begin(child *host.Child, o Local) error {
 	err := json.NewEncoder(child).Encode(o)
 	if err == nil {
@@ -445,7 +445,7 @@ func List(dir string) ([]Info, error) {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			continue // because it was taken down in the meantime
+			continue // the lab was taken down in the meantime
 		}
 
 		var i Info
@@ -475,7 +475,8 @@ func (i Info) Alive() bool {
 }
 
 // isHolder reports whether a process is the holder of a lab and belongs to this user. The check is needed
-// because the PID comes from a file. A process that is exiting has no command line.
+// because the PID comes from a file. isHolder accepts a process without a command line, because a holder that
+// is exiting has none.
 func isHolder(pid int) bool {
 	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -547,7 +548,7 @@ type Locals struct {
 	Dir      string
 	Journal  *journal.Journal
 	Parts    Parts
-	Guest    *vm.Guest // makes the routers guests; nil means namespaces
+	Guest    *vm.Guest // guests to use as routers; nil means namespaces
 	Driver   string    // driver that controls the routers; "" means agents
 	Queues   int       // transmit and receive queues per veth; 0 means 1
 	Attached *Lab

@@ -22,10 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// MachineRole is the role of the process that runs the virtual machine of a node. It corresponds to the
-// anchor of a namespace. The process starts QEMU, whose standard input and output are connected to the agent
-// in the guest, and shares this agent among any number of controllers. The argument of the role is the name
-// of the node.
+// MachineRole is the role of the process that runs the virtual machine of a node. Nodes that are namespaces
+// have an anchor instead; see AnchorRole. The process starts QEMU, whose standard input and output are
+// connected to the agent in the guest, and shares this agent among any number of controllers. The argument of
+// the role is the name of the node.
 const MachineRole = "lab-machine"
 
 // These are the time limits for booting a guest. Booting takes 3 to 8 s under emulation, less than 2 s with
@@ -71,9 +71,9 @@ type machine struct {
 type running struct {
 	child *host.Child
 	far   host.Agent
-	words func() string         // returns the end of the console output as it was at the first call
+	words func() string         // returns the end of the console output, which the first call reads
 	as    bootedAs              // how the guest was booted; Why is not set
-	room  uint64                // bytes that the guest may write to its disk; 0 means that it has none
+	room  uint64                // bytes that the guest may write to its disk; 0 means no disk
 	why   atomic.Pointer[error] // reason why the guest was killed, if it misbehaved
 	ended chan struct{}         // closed when QEMU has exited
 }
@@ -81,7 +81,7 @@ type running struct {
 // begin boots the first guest.
 func (m *machine) begin() error {
 	m.q.Layout.Names = map[string]string{}
-	m.q.Layout.Interrupts = "0" // a fixed CPU, because results would vary otherwise
+	m.q.Layout.Interrupts = "0" // use a fixed CPU for interrupts, because results would vary otherwise
 	for i, port := range m.q.Layout.Ports {
 		m.taps = append(m.taps, os.NewFile(uintptr(4+i), "tap"))
 		unix.CloseOnExec(4 + i)
@@ -121,7 +121,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 	})
 }
 
-// epitaph returns the error that reports that a guest has ended.
+// epitaph returns an error that says how a guest has ended.
 func (m *machine) epitaph(g *running) error {
 	how := "has ended"
 	if why := g.why.Load(); why != nil {
@@ -203,7 +203,7 @@ func (m *machine) kill() {
 		return
 	}
 
-	m.guest.words() // called before the next guest writes to the console
+	m.guest.words() // reads the console output before the next guest adds to it
 	m.guest.child.Kill()
 	m.guest.far.Close() // waits until QEMU has exited
 	m.guest = nil
@@ -237,7 +237,8 @@ func (m *machine) boot() error {
 	return nil
 }
 
-// bootBest boots with KVM if the answer in may is yes. Otherwise, or if that fails, it boots under emulation.
+// bootBest boots with KVM if may is yes. If it is not, or if booting with KVM fails, bootBest boots under
+// emulation.
 func bootBest(may check.Answer, kvm, emulated time.Duration,
 	start func(kvm bool, within time.Duration) (*running, error)) (*running, bootedAs, error) {
 	var as bootedAs
@@ -258,7 +259,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 	return g, as, err
 }
 
-// start boots a guest, and waits until its agent is ready, but not longer than the given time (within).
+// start boots a guest, and waits until its agent is ready, for at most the time within.
 func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) {
 	if err := markConsole(m.q.Console); err != nil {
 		return nil, err
@@ -286,7 +287,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		}
 
 		if err != nil {
-			return nil, &refusedLogin{err} // because another accelerator would not make room either
+			return nil, &refusedLogin{err} // prevents an attempt without KVM, which needs the same space
 		}
 
 		disk := *g.Disk

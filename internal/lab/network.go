@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network describes a network between the ends of a lab that does not belong to the lab. The network has
+// network describes a network that connects the ends of a lab but does not belong to the lab. The network has
 // other users. Its addresses and ports are discovered, and the path through it is unknown.
 type network struct {
 	ends map[int][2]Meeting // addresses of the near and the far node by IP version
@@ -20,7 +20,7 @@ type network struct {
 	mutual   bool           // whether both ends may open connections with both IP versions
 	ports    DataPorts
 	tag      func(name string) string // returns a string that distinguishes our packets from those of others
-	lost     error                    // reason why a node that was lost could not be reached again
+	lost     error                    // reason why a lost node could not be reached again
 	// reachable checks whether a third-party server responds. If nil, the far node has an agent.
 	reachable func(ctx context.Context) error
 }
@@ -139,8 +139,8 @@ func (l *Lab) Translated(ip int) string {
 	return strings.Join(out, " ")
 }
 
-// public reports whether a can be reached from a private address only through translation (RFC 1918, RFC
-// 4193).
+// public reports whether hosts with private addresses can reach a only through address translation (RFC 1918,
+// RFC 4193).
 func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
 // DataPorts returns the ports for data. ok is false if the network belongs to the lab.

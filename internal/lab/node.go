@@ -26,7 +26,7 @@ type Node struct {
 	Agent  host.Agent    // may be nil; see HasAgent
 	Driver driver.Driver // may be nil; see HasDriver
 	Host   host.Host     // executes the commands of the driver
-	Reader host.Host     // executes read-only commands (see Reads); if nil, Host does
+	Reader host.Host     // executes read-only commands (see Reads); if nil, Host executes them
 	line   host.Agent    // connection that Host uses, closed with the node; may be nil
 	// Unagented is the reason why the node is controlled by a driver although an agent was tried first.
 	Unagented string
@@ -40,11 +40,12 @@ type Node struct {
 	boot    string           // boot ID of the kernel, if known
 	Version string           // version of the agent, if it differs from ours
 	Serves  string           // third-party engine that serves traffic on the node, or ""
-	Trace   bool             // whether tracepoints may be used: the lab's own kernel supports them
+	Trace   bool             // whether tracepoints are safe to use; set only for guests, see vm.Guest.Fragile
 	Given   []record.Setting // settings that are in effect by default; Node and Port are not set
 }
 
-// guard is a guard that a driver has installed. The zero value means that there is none.
+// guard identifies a guard that a driver has installed on the node; see driver.Guarded. The zero value means
+// that there is no guard.
 type guard struct {
 	name string
 	seq  int // number of the guard's journal entry
@@ -71,7 +72,7 @@ func (n *Node) Reads() host.Host {
 	return n.Host
 }
 
-// AgentFor returns the agent of the node. If there is none, the error says for which purpose it is needed.
+// AgentFor returns the agent of the node. If there is none, the error says what the agent is needed for.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
 	if n.Agent == nil {
 		return nil, fmt.Errorf("node %s has no agent to %s", n.Name, purpose)
@@ -115,7 +116,7 @@ func (n *Node) Boot(ctx context.Context) string {
 		return n.boot
 	case c != nil:
 		var f agent.Faced
-		// Ignore errors: a peer or another version may not serve this verb.
+		// Ignore errors: a peer or an agent of another version may not serve this verb.
 		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f)
 		boot, _, _ := strings.Cut(f.Machine, " ")
 		return boot
@@ -175,8 +176,8 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	return out, nil
 }
 
-// NamePorts replaces device names with port names in the data of a node, even within the names of devices
-// that are stacked on ports. It does nothing if devices have the names of ports.
+// NamePorts replaces device names with port names in the data of a node. It also replaces them within the
+// names of devices that are stacked on ports. It does nothing if devices have the names of ports.
 func (l *Lab) NamePorts(node string, data record.NodeData) {
 	if len(l.devices[node]) == 0 {
 		return
@@ -198,7 +199,7 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs reports whether a device name is complete before rest, which is the text that follows it.
+// belongs reports whether rest, the text after a device name, does not continue that name.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
 // connection returns the connection to the node's agent, or nil if there is none.

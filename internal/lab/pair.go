@@ -42,8 +42,8 @@ type ThirdParty struct {
 // VerbAbout asks a peer for an About.
 const VerbAbout = "pair/about"
 
-// VerbCeilings asks a peer for the highest rates that it reaches alone, for given kinds of traffic. The
-// answer is a []record.Ceiling.
+// VerbCeilings asks a peer for the highest rates that the peer reaches over its loopback device, for given
+// kinds of traffic. The answer is a []record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
 // About describes a peer and its view of the connection.

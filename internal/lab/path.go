@@ -20,7 +20,7 @@ type laid struct {
 	tunnel.Path
 	slot   int
 	used   int
-	burden bool // whether it must be down while other paths are measured
+	burden bool // whether the tunnel must be down while other paths are measured
 	follow []Followed
 	leave  func(context.Context) error // removes an end without an agent, and the routes added by supply.lead
 }
@@ -53,13 +53,13 @@ type TunnelSpec struct {
 	Queue int    // queue length of each end's TUN device in packets; 0 means the default of the kind
 }
 
-// key identifies one of several parallel tunnels.
+// key returns a key for one of several parallel tunnels.
 func (s TunnelSpec) key(index int) string {
 	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
 		index)
 }
 
-// CheckTunnel reports whether the lab can set up a tunnel as described by s.
+// CheckTunnel reports whether the lab can set up a tunnel that s describes.
 func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
@@ -69,7 +69,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	defer x.agentless.release(ctx) // only releases its agent, because nothing was set up
+	defer x.agentless.release(ctx) // only releases the agent, because nothing was set up
 	a := x.kind.Check(ctx, x.ends[0], x.ends[1])
 	if x.agentless != nil && a.State == check.No {
 		a.Reason += l.byHand(x.agentless.n, s.Kind, 1)
@@ -163,7 +163,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	}
 
 	leave := func(ctx context.Context) error { return errors.Join(x.agentless.release(ctx), unlead(ctx)) }
-	if x.agentless != nil { // because an answer may take long; the call ends with ctx
+	if x.agentless != nil { // an answer may take long, so end the call with ctx
 		defer context.AfterFunc(ctx, x.agentless.stop)()
 	}
 
@@ -193,8 +193,8 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept is the maximum number of tunnels that remain up for later paths. The number is limited because an end
-// may be a process.
+// kept is the maximum number of tunnels that remain up for later paths. The number is limited because each
+// end of a tunnel may be a process.
 const kept = 4
 
 // freeSlot returns a free slot. If the number of tunnels has reached kept, freeSlot takes down the least
@@ -303,7 +303,7 @@ func (l *Lab) AwaitReassembly(ctx context.Context) error {
 			return err
 		}
 
-		if n.Facts.OwnMachine() { // otherwise, other programs share its reassembly memory
+		if n.Facts.OwnMachine() { // other programs share the reassembly memory of such a machine
 			continue
 		}
 

@@ -37,8 +37,8 @@ func (o *remotes) machines(id string) *record.Machines {
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
 // putBack restores the previous state of a setting on a real machine. Usually, the agent or guard on the
-// machine has already done so when it lost the connection, unless it was killed. The returned text describes
-// what was restored, even if putBack also returns an error.
+// machine has already restored it after the connection was lost, unless the agent or guard was killed. The
+// returned text describes what was restored, even if putBack also returns an error.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -72,7 +72,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	text := ""
 	ctx, cancel := host.Within(ctx, restoreTime)
 	defer cancel()
-	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent makes this check itself
+	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent makes this check by itself
 		err = b.n.free(ctx, o.guards(e)...)
 	}
 
@@ -96,8 +96,8 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 // restores wait for the lock.
 const restoreTime = 3 * time.Minute
 
-// guards returns the names of this owner's guards, the processes that restore settings, on the node to which
-// the given setting belongs.
+// guards returns the names of this owner's guards on the node of a setting. A guard is a process that
+// restores settings.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
@@ -173,8 +173,8 @@ func (o *remotes) lab(id string) (*Lab, error) {
 		machines.Router.Driver = o.of.Entries[i].Driver
 	}
 
-	machines.Server.ISP, machines.Server.ISPPort = "", "" // because restoring needs no provider
-	machines.AcceptNew = false                            // because it applied only to the start of the run
+	machines.Server.ISP, machines.Server.ISPPort = "", "" // a restore needs no provider
+	machines.AcceptNew = false                            // applied only to the start of the run
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
@@ -195,8 +195,8 @@ func (o *remotes) close(ctx context.Context) (err error) {
 	return err
 }
 
-// errOthers reports that the state of a setting is neither the previous state nor the one that the owner set.
-// Someone has changed the setting since, so it was not restored.
+// errOthers reports that a setting has neither its previous state nor the state that the owner set. Someone
+// else has changed the setting since, so it was not restored.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
 // leftover is a setting that remains on a real machine after its owner has ended.
@@ -277,14 +277,16 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	}
 
 	if err != nil && changed != nil {
-		// This is not errOthers, because a device has yet to be restored.
+		// This error does not wrap errOthers, because the restore of a device has failed and must be
+		// repeated.
 		return text, fmt.Errorf("%w\n%v", err, changed)
 	}
 
 	return text, cmp.Or(err, changed)
 }
 
-// says returns a state preceded by the name of the knob. The state of a family already contains the name.
+// says returns a state preceded by the name of the knob. The state of a knob family already contains the rest
+// of the name.
 func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
@@ -308,7 +310,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 		return stateSet, nil
 	}
 
-	// A state that an earlier change found or made means that the change in question was undone.
+	// If the device has a state from before or after an earlier change, this change was already undone.
 	for _, e := range b.earlier {
 		for _, state := range []string{e.Before, e.After} {
 			each, err := b.each(state)

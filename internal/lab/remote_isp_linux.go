@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided represents the service that makes the server the provider of the router. The service runs in a
-// child process, which undoes it when the agent is gone.
+// provided is the service with which the server acts as the provider of the router. The service runs in a
+// child process. This process undoes its changes when the agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}
@@ -50,7 +50,7 @@ func (r *remote) provide(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// endProviding waits until the server has undone its service.
+// endProviding ends the service, and waits until the server has undone its changes.
 func (r *remote) endProviding(ctx context.Context) error {
 	p := r.provided
 	if p == nil {

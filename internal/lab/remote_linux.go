@@ -234,7 +234,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 
 	old := r.conns[node]
-	if old != nil { // because the connection or the agent was lost
+	if old != nil { // the connection or the agent was lost
 		old.Close()
 		delete(r.conns, node)
 	}
@@ -440,7 +440,7 @@ type surveyed struct {
 	l       *Lab
 	own     map[string]agent.Faced // replies of nodes, which contain their own addresses
 	devices map[string]map[string]string
-	// crossings describes how data crosses the router, by IP version.
+	// crossings describes how data crosses the router. The key is the IP version.
 	crossings map[int]crossing
 	contact   netip.Addr // value for supply.contact
 }
@@ -472,8 +472,8 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 }
 
 // ends chooses the addresses for data with an IP version. The target is the given address of the server, if
-// any. Otherwise, it is an address that the client reaches through the router, or else the address that ssh
-// uses.
+// any. Otherwise, it is an address that the client reaches through the router or, if there is none, the
+// address that ssh uses.
 func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
 	t := x.l.Topology
 	near := t.Near
@@ -492,7 +492,7 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
 		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
 	})
-	if chosen < 0 { // the router is unknown, or the path does not pass it, which a later check detects
+	if chosen < 0 { // the router is unknown, or the path bypasses it; a later check detects that
 		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
 	}
 

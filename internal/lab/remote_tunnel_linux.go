@@ -20,9 +20,9 @@ type crossing struct {
 	toNear, toFar kernel.Way
 }
 
-// lead adds the far address for a tunnel's slot to the server, and routes to the server and the router. The
-// routes of the client are part of the tunnel. The function that lead returns removes the address and routes.
-// Routes of a router without an agent are added to its end of the tunnel.
+// lead adds the server's address for a tunnel's slot, and routes on the server and the router. The routes of
+// the client are part of the tunnel. The function that lead returns removes the address and the routes. If
+// the router has no agent, lead adds the router's routes to the end in the argument agentless.
 func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (
 	leave func(context.Context) error, err error) {
 	server := x.l.Topology.Far

@@ -62,15 +62,15 @@ func (l *Lab) Reconnect(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
-// Boots returns the boot ID of each router that is a guest, if this Lab did not boot the guest, for example
-// because it was attached to. A router whose boot ID has changed counts as another router, because its
-// previous state is unknown.
+// Boots returns the boot ID of each router that is a guest. It returns nothing if the guests are taken down
+// together with this Lab. A router whose boot ID has changed counts as another router, because its previous
+// state is unknown.
 func (l *Lab) Boots(ctx context.Context) map[string]string {
 	boots := map[string]string{}
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || l.owned || !n.Facts.Guest() {
-			continue // because the next use reports the error
+			continue // the next use reports an error, if there was one
 		}
 
 		boot := n.Boot(ctx)
@@ -110,7 +110,7 @@ func (l *Lab) Clear(ctx context.Context) error {
 // Rediscover is like Reconnect, but for a router that may have been replaced. If the network does not belong
 // to the lab, it also rediscovers the path and the devices on the path. Call Clear first.
 func (l *Lab) Rediscover(ctx context.Context) error {
-	_, _ = l.Reconnect(ctx) // error ignored, because errors are expected
+	_, _ = l.Reconnect(ctx) // errors are ignored, because they are expected here
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err == nil && (n.HasAgent() || n.HasDriver()) {
@@ -184,8 +184,9 @@ func (l *Lab) reconnect(ctx context.Context) (names []string, found error) {
 	return names, found
 }
 
-// inherit takes over the guard of the old node, which still excludes other controllers, and keeps touching it
-// through the new connection. If the guard is gone, its remains are removed when the lab is closed.
+// inherit transfers the guard of the old node to the new one, and continues to call Touch at intervals. The
+// guard still excludes other controllers. If the guard is gone, its remains are removed when the lab is
+// closed.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
 	if !ok {
@@ -229,7 +230,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)
-		// Ignore errors: the next trial shows whether this helped.
+		// Ignore errors: the next trial shows whether this has helped.
 		_ = n.connection().Invoke(ctx, verbKill, nil, nil)
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
 	case err == nil || errors.Is(err, host.ErrUnreachable):
@@ -285,7 +286,7 @@ func (l *Lab) Guard(ctx context.Context) error {
 	for _, name := range l.Topology.Routers {
 		n, err := l.Node(ctx, name)
 		if err != nil || !n.Facts.Guest() || n.connection() == nil {
-			continue // because the next use reports the error
+			continue // if there was an error, the next use reports it
 		}
 
 		all.Go(func() {
@@ -299,7 +300,8 @@ func (l *Lab) Guard(ctx context.Context) error {
 	return found
 }
 
-// ended waits until the guest of agent a has ended.
+// ended waits until the guest of agent a has ended. It returns nil if ctx ends first, or if the other side
+// does not support the verb.
 func ended(ctx context.Context, a host.Agent) error {
 	s, err := a.Open(ctx, verbEnds, nil)
 	if err == nil {
@@ -308,7 +310,7 @@ func ended(ctx context.Context, a host.Agent) error {
 	}
 
 	if ctx.Err() != nil || !errors.Is(err, host.ErrUnreachable) {
-		return nil // because the other side does not support the verb
+		return nil
 	}
 
 	return err

@@ -65,7 +65,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 
 	for _, s := range stale {
 		labDir := cmp.Or(s.Labs, labDirs[0])
-		if s.Rebooted { // because no lab is up after a reboot, in any directory
+		if s.Rebooted { // after a reboot, no lab is up in any directory
 			labDir = labDirs[0]
 		}
 
@@ -105,8 +105,8 @@ func outOfReach(s *journal.Stale) error {
 }
 
 // restore undoes the entries of one journal. It records at once that an entry was undone, so that a later
-// attempt does not revert changes that others have made since. If it has undone all entries, errors in
-// recording this are ignored, because the journal is removed.
+// attempt does not revert changes that others have made since. If it has undone all entries, it ignores
+// errors in recording this, because it removes the journal.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
@@ -123,11 +123,11 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
-			continue // because the guard ends with its lab
+			continue // the guard ends with its lab
 		}
 
 		if e.Kind == journal.KindMachines && failed {
-			continue // because the next attempt needs the locations
+			continue // the next attempt needs the locations
 		}
 
 		if e.Kind == journal.KindPlace && failed {
@@ -203,7 +203,7 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
-			i.Pid = 0 // because another process may have that PID by now
+			i.Pid = 0 // another process may have that PID by now
 		}
 		return "took down lab " + e.Lab, Down(labDir, i)
 	}
@@ -215,14 +215,14 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted boo
 		return "", err
 	case rebooted:
 		return "forgot " + what + ": the machine has started anew", nil
-	case i != nil: // fails if a run is using the lab
+	case i != nil: // the lab is running; lockLab fails if a run is using it
 		lock, err := lockLab(i.dir(), e.Lab)
 		if err != nil {
 			return "", err
 		}
 		defer lock.Close()
 		return "put back " + what, i.putBack(ctx, e)
-	case e.Node == HostNode: // because the host outlives the lab
+	case e.Node == HostNode: // the lab is gone, but the host is not
 		return "put back " + what, Local{ID: e.Lab, Dir: labDir}.putBack(ctx, e)
 	}
 
@@ -242,7 +242,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	}
 
 	wanted := ""
-	if e.Node == HostNode { // because its agent runs in the namespaces of the machine itself
+	if e.Node == HostNode { // the agent of the host runs in the namespaces of this machine
 		wanted = o.dir()
 		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
 			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0
@@ -296,7 +296,7 @@ func turnBack(e journal.Entry) (agent.KnobRequest, error) {
 // journalled. It skips locked directories, which belong to labs that are starting or whose owners are
 // running.
 func sweep(labDir string) (out []string, err error) {
-	if isHolder(1) { // in a node of a lab, the holders of labs are not visible
+	if isHolder(1) { // this process runs in a node of a lab, where holders are not visible
 		return nil, nil
 	}
 
@@ -310,7 +310,7 @@ func sweep(labDir string) (out []string, err error) {
 
 	for _, e := range entries {
 		if !e.IsDir() || !journal.ValidID(e.Name()) {
-			continue // because it is not ours
+			continue // not the directory of a lab
 		}
 
 		swept, err := sweepOne(labDir, e.Name())
@@ -337,7 +337,7 @@ func sweepOne(labDir, id string) (swept bool, err error) {
 		return false, err
 	}
 	defer held.Close()
-	i, err := living(labDir, id) // checked after locking, because the state cannot change then
+	i, err := living(labDir, id) // checked under the lock, which keeps the state from changing
 	if err != nil || i != nil {
 		return false, err
 	}

@@ -24,24 +24,24 @@ type applied struct {
 	seq     int
 	undo    func(ctx context.Context) error
 	again   func(ctx context.Context) error // called if undo has failed; if nil, undo is called again
-	stuck   bool                            // whether undoing has failed, so that the state is unknown
-	guarded []record.Setting                // settings with which the guard would undo it
+	stuck   bool                            // whether the state is unknown, such as after undoing has failed
+	guarded []record.Setting                // settings that the guard would apply to undo this one
 	// ofTunnel is set if the setting belongs to the end of a tunnel, and is undone with the tunnel.
 	ofTunnel bool
 }
 
-// sameAs reports whether both settings have the same knob and node. In that case, the previous state of the
-// later setting is the earlier setting. Settings of tunnels must also belong to the same tunnel.
+// sameAs reports whether both settings have the same knob and node. If so, the later setting has the earlier
+// one as its previous state. Settings of tunnels must also belong to the same tunnel.
 func (t *applied) sameAs(o *applied) bool {
 	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node &&
 		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
 // Reconcile puts exactly the wanted settings into effect. It undoes settings that are not wanted, in reverse
-// order, and then applies missing settings in the given order. It keeps the other settings, except that it
-// reapplies a wanted setting that was applied after an unwanted setting of the same knob and node, because
-// the previous state that it would restore is the unwanted one. If undoing fails, every call fails until
-// undoing succeeds, so that nothing is measured with an unwanted setting.
+// order, and then applies missing settings in the given order. If a wanted setting was applied after an
+// unwanted setting of the same knob and node, Reconcile also undoes and reapplies the wanted setting, because
+// its previous state is the unwanted setting. All other settings remain in effect. If undoing fails, every
+// call fails until undoing succeeds, so that nothing is measured with an unwanted setting.
 func (l *Lab) Reconcile(ctx context.Context, want []record.Setting) error {
 	want = slices.DeleteFunc(slices.Clone(want), func(s record.Setting) bool {
 		n, err := l.Node(ctx, s.Node)
@@ -175,7 +175,7 @@ func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
 
-	if limited, ok := k.(knob.Limited); ok && err == nil { // an agent also makes this check
+	if limited, ok := k.(knob.Limited); ok && err == nil { // an agent makes this check by itself
 		err = limited.Allowed(x.p, x.want)
 	}
 
@@ -283,8 +283,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 
-	// If ctx ends, finish the session. The node then undoes what it has done, and reports this within
-	// unwindTime.
+	// If ctx ends, finish the session. The node then undoes its changes, and reports this within unwindTime.
 	answered := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		session.Finish()
@@ -301,7 +300,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		t.again = func(ctx context.Context) error { return x.put(ctx, before) }
 		t.seq, err = x.remember(x.k.Name(), before)
 	} else {
-		t.undo = func(context.Context) error { return nil } // because nothing changes before the go-ahead
+		t.undo = func(context.Context) error { return nil } // nothing changes before the go-ahead
 		defer session.Close()
 	}
 
@@ -311,7 +310,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		}
 	}
 
-	close(answered) // because undoing has its own time limit
+	close(answered) // keeps the session open, because undoing has its own time limit
 	if !stop() {
 		err = context.Cause(ctx)
 	}
@@ -402,8 +401,8 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 }
 
-// leftBy returns an error if changes remain after the session has ended with err. No changes remain if err is
-// nil or an error of the node other than host.ErrNotUndone.
+// leftBy returns an error if changes remain after the session has ended with err. No changes remain if the
+// session ended normally, or with an error of the node other than host.ErrNotUndone.
 func leftBy(err error) error {
 	_, ended := errors.AsType[*host.RemoteError](err)
 	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
@@ -416,11 +415,12 @@ func leftBy(err error) error {
 // ends on the node.
 type Followed struct {
 	record.Setting
-	Cannot string // reason why the device does not support it; "" if it does
+	Cannot string // reason why the device does not support the setting; "" if it does
 }
 
-// following returns the settings in effect that also apply to the devices of tunnels. They are part of a
-// tunnel's key. A device gets them when it is created, and they do not change later, so they need no undoing.
+// following returns the settings in effect that also apply to the devices of tunnels. These settings are part
+// of a tunnel's key. They are applied to a device when it is created and do not change later, so they need
+// not be undone.
 func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
@@ -451,7 +451,7 @@ func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) er
 	for _, s := range settings {
 		s.Port = t.Devices()[slices.Index(l.Topology.Tunnel[:], s.Node)]
 		if slices.Contains(l.Ports(s.Node), s.Port) {
-			continue // because the tunnel has no device
+			continue // the tunnel has no device
 		}
 
 		f, err := l.followOn(ctx, s)

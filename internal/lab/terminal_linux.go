@@ -32,7 +32,7 @@ const (
 	nudgeAfter = 6
 )
 
-// maxShown is the maximum size in bytes of the output before the next line is typed.
+// maxShown is the maximum size in bytes of the output between two typed lines.
 const maxShown = 1 << 20
 
 // control matches escape sequences for colours and cursor movement.
@@ -79,7 +79,8 @@ func (t *terminal) enter(line string) error {
 	return err
 }
 
-// These are a command that detects a shell, and the output of the command, which differs from its echo.
+// shellQuestion is a command that detects a shell, and shellAnswer is its output. A terminal without a shell
+// echoes the command, but does not print this output.
 const (
 	shellQuestion = "echo chokepoint-$((6*7))-shell"
 	shellAnswer   = "chokepoint-42-shell"

@@ -16,8 +16,8 @@ func Topologies() []record.Topology {
 	return []record.Topology{
 		chain("forward", "client lan router wan server", "client", "router"),
 		chain("to-router", "client lan router", "client", "router"),
-		// The peer between client and router is the near end of the tunnel, for clients that cannot run a
-		// tunnel themselves.
+		// The peer between client and router is the near end of the tunnel. It serves clients that cannot run
+		// a tunnel themselves.
 		chain("peer-to-router", "client lan peer wan router", "peer", "router"),
 		chain("site-to-site", "client lan-a router-a wan router-b lan-b server", "router-a", "router-b"),
 		// This topology is a control. It shows what the tester and a tunnel achieve without a router.
@@ -78,7 +78,8 @@ func (addressPlan) tunnel(slot, end int) []netip.Prefix {
 	return both(19, slot, 0x100+slot, end, 24, 64)
 }
 
-// behind returns the addresses of the near (0) or far (1) node to which only the tunnel in a slot leads.
+// behind returns those addresses of the near (0) or far (1) node that are reached only through the tunnel in
+// a slot.
 func (addressPlan) behind(slot, end int) []netip.Prefix {
 	return both(19, 64+slot, 0x200+slot, end, 32, 128)
 }
@@ -125,7 +126,7 @@ func (p addressPlan) endAddress(slot, end, ip int) netip.Addr {
 	case p.hasBehind(end):
 		return family(p.behind(slot, end), ip)
 	}
-	return family(p.tunnel(slot, end), ip) // because the tunnel ends on this node
+	return family(p.tunnel(slot, end), ip) // the tunnel ends on this node
 }
 
 // outer returns the underlay address of the near (0) or far (1) end of a tunnel, on the link that both ends
@@ -185,8 +186,8 @@ func layouts(t record.Topology) []agent.Layout {
 }
 
 // baseSysctls returns kernel settings for all nodes, which are written before links are brought up. They turn
-// off the acceptance of router advertisements, and also duplicate address detection, which would lose packets
-// in the first second of a lab. On routers, they turn on forwarding.
+// off the acceptance of router advertisements. They also turn off duplicate address detection, which would
+// lose packets in the first second of a lab. On routers, they turn on forwarding.
 func baseSysctls(router bool) [][2]string {
 	s := [][2]string{{"net.ipv6.conf.all.accept_dad", "0"}, {"net.ipv6.conf.default.accept_dad", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"}}
@@ -243,10 +244,10 @@ func (p addressPlan) routesOver(i, li, e int) (out []agent.Route) {
 // the tunnel ends on another node.
 func (p addressPlan) hasBehind(side int) bool { return p.topology.Tunnel[side] != p.node(side) }
 
-// leadsPlainly reports whether node i reaches the addresses for slots on a side over plain links. Nodes at
-// and beyond the end of the tunnel on that side do so. Nodes before the other end of the tunnel do so as
-// well, because they send packets to their router. Only the node at the other end sends packets into the
-// tunnel.
+// leadsPlainly reports whether node i reaches the slot addresses of the near (0) or far (1) node without
+// itself sending packets into the tunnel. This applies to nodes at and beyond the end of the tunnel on that
+// side. It also applies to nodes before the other end, because they send packets to that end, which sends
+// them into the tunnel.
 func (p addressPlan) leadsPlainly(i, side int) bool {
 	near := p.index(p.topology.Tunnel[0])
 	far := p.index(p.topology.Tunnel[1])

@@ -35,7 +35,7 @@ type bootedAs struct {
 	Release string `json:"release,omitempty"`
 }
 
-// of returns a copy of g that includes the facts in b.
+// of returns a copy of g with the facts in b.
 func (b bootedAs) of(g vm.Guest) vm.Guest {
 	g.KVM = b.KVM
 	if g.Disk != nil {
@@ -192,7 +192,8 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
-// These limit the size of a console file. If a guest writes without end, machine.guard truncates the file.
+// These constants limit the size of a console file. If a guest does not stop writing, machine.guard truncates
+// the file.
 const (
 	maxConsole  = 4 << 20
 	keptConsole = 256 << 10

@@ -1,6 +1,6 @@
-// Package overhead computes the cost of headers: the exact length of packets inside tunnels, fragments and
-// Ethernet frames, and the payload rate for a given line rate. It is pure arithmetic and does not depend
-// on the machine.
+// Package overhead computes the cost of headers: the exact lengths of tunnelled packets, fragments and
+// Ethernet frames, and the payload rate for a given line rate. It is pure arithmetic and does not depend on
+// the machine.
 //
 // Lengths are in bytes. "L3 length" is the length of an IP packet with its header. docs/method/ceilings.md
 // explains the formulas; each function names its sources.

@@ -21,10 +21,10 @@ type Path struct {
 	Inner  IP // IP version of the packets with the payload; 0 means 4
 }
 
-// Bytes returns the bytes on the link, counted at a layer, for an inner IP packet of m bytes, after
-// encapsulation, fragmentation and framing. It returns 0 if the packet does not fit. In a tunnel over TCP,
-// it returns the packet's share of full segments, rounded up, because a fast sender fills segments
-// regardless of the length of a record.
+// Bytes returns the number of bytes on the link for an inner IP packet of m bytes, after encapsulation,
+// fragmentation and framing. The argument at is the layer at which the bytes are counted. Bytes returns 0 if
+// the packet does not fit. In a tunnel over TCP, it returns the packet's share of full segments, rounded up,
+// because a fast sender fills segments regardless of the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
 	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
 }
@@ -79,7 +79,7 @@ func (p Path) MTU() int {
 }
 
 // PacketRate returns how many inner IP packets of m bytes can be sent per second. rate is the available rate
-// in bit/s, counted at a layer.
+// in bit/s, counted at the layer at.
 func (p Path) PacketRate(rate float64, m int, at Layer) float64 {
 	n := p.Bytes(m, at)
 	if n == 0 {

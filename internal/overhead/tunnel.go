@@ -57,7 +57,7 @@ const (
 type Tunnel struct {
 	Kind    Encapsulation
 	OuterIP IP      // IP version of the outer packets; 0 means 4
-	MTU     int     // inner MTU; WireGuard never pads beyond it; 0 means unlimited
+	MTU     int     // inner MTU, beyond which WireGuard never pads; 0 means unlimited
 	Suite   Suite   // required for ESP; for OpenVPN, zero means AEAD
 	NATT    bool    // ESP in UDP (RFC 3948)
 	Via     *Tunnel // tunnel that carries the outer packets, or nil
@@ -201,7 +201,8 @@ func (t Tunnel) FitMTU(underlay int) int {
 }
 
 // Over returns a copy of t in which each carrier has an MTU. A carrier without an MTU gets the largest MTU
-// that fits the underlay. Without Over, lengths are inexact, because a carrier's MTU limits its padding.
+// that fits the underlay. If a carrier has no MTU, lengths are inexact, because the MTU limits the carrier's
+// padding.
 func (t Tunnel) Over(underlay int) Tunnel {
 	if t.Via == nil {
 		return t

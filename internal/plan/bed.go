@@ -14,18 +14,18 @@ import (
 
 // Bed is the content of a bed file, which describes the work of one testbed.
 type Bed struct {
-	Name      string // name of the testbed; "" for the name of the machine
+	Name      string // name of the testbed; "" means the name of the machine
 	Lab       string // local, vm, vm:ARCH or a lab file
-	Store     string // where the runs are shown; "" for the store in use
-	Database  string // URL of the PostgreSQL database of the jobs; "" for a file of the testbed
-	Firmware  string // version that schedules and requests measure; "" for the installed version
-	Good      string // version with which triggers compare new versions; "" for none
-	Canary    string // version that is measured beside Firmware and never changes; "" for none
+	Store     string // store for the runs; "" means the store in use
+	Database  string // URL of the PostgreSQL database of the jobs; "" means a file of the testbed
+	Firmware  string // version that schedules and requests measure; "" means the installed version
+	Good      string // version with which triggers compare new versions; "" means none
+	Canary    string // version that is measured beside Firmware and never changes; "" means none
 	Plans     []BedPlan
 	Schedules []BedSchedule
 	Triggers  []BedTrigger
 	Alarm     BedAlarm
-	Metrics   string // address of the listener for Prometheus; "" for none
+	Metrics   string // address of the listener for Prometheus; "" means none
 }
 
 // BedPlan is a plan of a testbed.
@@ -46,7 +46,7 @@ type BedTrigger struct {
 	URL          string
 	Git, Ref     string // repository, and the ref in it
 	Command      []string
-	AllowPrivate bool // the URL may be at a private address
+	AllowPrivate bool // whether the URL may be at a private address
 	Every        time.Duration
 	Plans        []string
 }
@@ -81,9 +81,9 @@ const (
 	maxGrace    = 14 * 24 * time.Hour
 )
 
-// ReadBed reads a bed file. file is the name of the file for messages. whole checks the content. If it
-// returns an error, key is the key that is wrong, such as schedules.nightly.cron. The error of ReadBed is an
-// *Error, or several joined *Errors if there are several mistakes.
+// ReadBed reads a bed file. file is the name of the file for messages. whole checks the content. If whole
+// returns an error, key is the wrong key, such as schedules.nightly.cron. The error of ReadBed is an *Error
+// or, if there are several mistakes, several joined *Errors.
 func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) (b Bed, err error) {
 	r := &reader{
 		file:   file,

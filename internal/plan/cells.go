@@ -137,7 +137,7 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	for i, x := range m.exclude {
 		switch {
 		case e.excluded[i]:
-		case changed: // parts removed from the plan may be missing
+		case changed: // a --set may have removed what the entry matches
 			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
 		default:
 			r.note(r.fail(x.at, seeCells,

@@ -65,7 +65,7 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	return err
 }
 
-// step reads a step of an experiment, which is the share of the resource that remains.
+// step reads a step of an experiment. The step is the share of the resource that remains.
 func (r *reader) step(n *yaml.Node) (d record.SweepStep, err error) {
 	text, err := r.scalar(n, "a step")
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *reader) checkSteps(p *Plan, root *yaml.Node) {
 }
 
 // Patched describes a plan that compares cells of a stored run with the same cells at other levels. Each
-// block contains both, alternating in random order.
+// block contains both kinds of cells. They alternate, in an order that is otherwise random.
 type Patched struct {
 	Name, Description string
 	Design            record.Design // design of the stored run; its method is kept
@@ -194,7 +194,7 @@ func (x Patched) Text(v Vocabulary) string {
 // entry writes a patched cell as an entry of include. It omits levels that follow from others.
 func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell, copies []string) {
 	cell = factor.Copy.With(cell, "")
-	for _, name := range v.Names() { // a level that follows from others may change with the patch
+	for _, name := range v.Names() { // omit derived levels, because the patch may change them
 		f, ok := v.Lookup(name)
 		if ok && f.Derive != nil && cell[name] != "" && cell[name] == f.Derive(cell) {
 			delete(cell, name)
@@ -224,7 +224,7 @@ func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell
 	switch {
 	case len(copies) > 0:
 		fmt.Fprintf(b, "  %scopy: [%s]  # untouched\n", lead, strings.Join(copies, ", "))
-	case lead == "- ": // nothing but defaults, such as after a patch that removes a level
+	case lead == "- ": // all levels are defaults, for example after a patch that removes a level
 		fmt.Fprintf(b, "  - %s: %s\n", factor.Streams, factor.Streams.Of(cell))
 	}
 }

@@ -21,10 +21,10 @@ func (p *Plan) Estimate(overhead time.Duration) time.Duration {
 	return p.estimate(parts[len(parts)-1], p.Design.Method.Runs, overhead)
 }
 
-// part holds the size of the first cells of a plan.
+// part holds the numbers of cells, searches and paths in the first cells of a plan.
 type part struct{ cells, searches, paths int }
 
-// parts returns the size of the first n cells, for each n.
+// parts returns these numbers for the first n cells, for each n from 0.
 func (p *Plan) parts() []part {
 	seen := map[string]bool{}
 	parts := []part{{}}
@@ -140,7 +140,7 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	spare := budget - takes()
 	loads := parts[cells].cells - parts[cells].searches
 	if loads == 0 {
-		m.Duration = window // searches have their own windows
+		m.Duration = window // a search has its own windows
 	} else if spare > 0 {
 		longer := spare / time.Duration(loads*runs)
 		m.Duration = min(window, m.Duration+longer.Truncate(100*time.Millisecond))

@@ -14,13 +14,13 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Limits of a lab file.
+// These are the limits of a lab file.
 const (
 	maxMachineText = 1000
 	maxPort        = 1<<16 - 3 // three consecutive ports are used
 )
 
-// These limits apply to the times of a labgrid place.
+// These are the maximum times to wait for a labgrid place, and for its board to boot.
 const (
 	maxPlaceWait = 24 * time.Hour
 	maxPlaceBoot = time.Hour
@@ -50,8 +50,8 @@ func machineKeys(m *record.Machine) []machineKey {
 
 // ReadMachines reads a lab file, which describes a lab of real machines. The argument file is the name shown
 // in messages. The function meter parses the address of a power meter. The function whole checks the machines
-// and returns the key at fault, such as router.lan. The error is an *Error, or several of them joined if
-// there are several mistakes.
+// and returns the wrong key, such as router.lan. The error of ReadMachines is an *Error or, if there are
+// several mistakes, several joined *Errors.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	r := &reader{
@@ -149,7 +149,8 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 	return m, nil
 }
 
-// meter reads a power meter. It is given as an address, or as an address and the node that it measures.
+// meter reads a power meter, which is given as an address, or as an address and the node whose power it
+// measures.
 func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) (record.Meter, error)) error {
 	var m record.Meter
 	at := r.scalarOf("meter", func(n *yaml.Node, text string) (err error) {
@@ -251,8 +252,8 @@ func (r *reader) place(n *yaml.Node, p *record.Place, placed func(string, []fiel
 	return nil
 }
 
-// words reads a list of texts. The arguments long and most limit the bytes of a text and the number of texts.
-// The argument fewer is the hint shown for a list with too many texts.
+// words reads a list of texts. It limits the length of each text to long bytes, and the number of texts to
+// most. The argument fewer is the hint shown for a list with too many texts.
 func (r *reader) words(n *yaml.Node, key string, long, most int, fewer string) (words []string, err error) {
 	err = r.list(n, key, func(i int, item *yaml.Node) error {
 		var word string

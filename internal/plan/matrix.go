@@ -36,8 +36,8 @@ type matrix struct {
 // maxCells is the maximum number of cells in a plan. Running more would take years.
 const (
 	maxCells  = 10000
-	maxLabel  = 40    // bytes of a level's label
-	maxTrials = 50000 // their total time fits into a time.Duration even at the longest durations
+	maxLabel  = 40    // maximum length of a level's label in bytes
+	maxTrials = 50000 // even with the longest durations, their total fits into a time.Duration
 )
 
 func (r *reader) combinations(n *yaml.Node, what string, into *[]combination) error {

@@ -14,16 +14,16 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// Orders of rows.
+// These are the orders of rows.
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
-	OrderListed = "listed" // as written, block after block
+	OrderListed = "listed" // in the order of the plan, block after block
 	// OrderAlternated randomises blocks so that untouched cells alternate with the others. A cell is
 	// untouched if it has a level of the copy factor.
 	OrderAlternated = "alternated"
 )
 
-// When idle latency is measured.
+// These values say when idle latency is measured.
 const (
 	IdleBlock = "block"
 	IdleTrial = "trial"
@@ -64,7 +64,8 @@ func defaultMeasure() record.Measure {
 	}
 }
 
-// Limits of a trial. The probes keep their last 20 minutes, which must cover the whole load.
+// These are the limits of a trial. The probes keep the results of the last 20 minutes, which must cover the
+// whole load.
 const (
 	maxWindow = 15 * time.Minute
 	maxPhase  = time.Minute

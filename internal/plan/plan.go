@@ -24,7 +24,7 @@ import (
 // equal plan from it.
 type Plan struct {
 	Design    record.Design
-	SeedGiven bool // the file or a --set contains the seed; otherwise the caller chooses one
+	SeedGiven bool // whether the file or a --set contains the seed; if not, the caller chooses one
 
 	notes []string
 }
@@ -59,7 +59,7 @@ type Vocabulary struct {
 
 // Error is a mistake in a plan, with its position.
 type Error struct {
-	File   string // file name, or "--set PATH"; empty for the whole plan
+	File   string // file name, or "--set PATH"; empty if the error concerns the whole plan
 	Line   int    // from 1; 0 if the error has no position
 	Column int    // in characters, from 1
 	Text   string

@@ -81,7 +81,7 @@ type reader struct {
 	file     string
 	v        Vocabulary
 	root     *yaml.Node
-	wrong    map[*yaml.Node]bool   // nodes that are not part of a plan
+	wrong    map[*yaml.Node]bool   // nodes with YAML that is not allowed in a plan
 	origin   map[*yaml.Node]string // node written by a --set → that --set
 	where    []placedRequirement
 	baseline *yaml.Node
@@ -89,7 +89,7 @@ type reader struct {
 
 	errs   []error
 	broken map[string]bool // keys of the plan that contain errors or are misspelled
-	below  int             // number of errors below keys in broken
+	below  int             // number of errors that belong to a key of the plan
 }
 
 // errNoted stands for an error that has been noted. It tells the caller that there is no value to use.
@@ -244,7 +244,7 @@ func (r *reader) meant(key string, names []string) string {
 	return r.homeOf(key)
 }
 
-// keyHint suggests a correction for an unknown key, which is often one level too high.
+// keyHint suggests a correction for an unknown key. Such a key is often one level too high.
 func (r *reader) keyHint(key, what string, names []string) string {
 	if what == wholePlan && check.Nearest(key, names) == "" {
 		home := r.meant(key, names)
@@ -276,7 +276,7 @@ func (r *reader) nestedKeys() (method, measure []string) {
 func (r *reader) factorHint(name string) string {
 	names := r.v.Names()
 	switch near := check.Nearest(name, names); {
-	case strings.HasSuffix(near, ":"): // a prefix of a family of factors
+	case strings.HasSuffix(near, ":"): // near is the prefix of a family of factors
 		return fmt.Sprintf("write %sNAME, such as %snet.core.rmem_max", near, near)
 	case near != "":
 		return choiceHint(name, "factors", names)
@@ -362,7 +362,7 @@ func (r *reader) scalar(n *yaml.Node, what string) (string, error) {
 	return n.Value, nil
 }
 
-// scalarOf reads a scalar. store returns an error if it is not valid.
+// scalarOf reads a scalar and passes it to store, which returns an error if the scalar is not valid.
 func (r *reader) scalarOf(what string, store func(n *yaml.Node, text string) error) field {
 	return field{what, func(n *yaml.Node) error {
 		text, err := r.scalar(n, what)
@@ -381,7 +381,8 @@ func (r *reader) text(what string, limit int, into *string) field {
 			return r.fail(n, "give it a value or remove the key", "%s is empty", what)
 		case len(text) > limit:
 			return r.fail(n, "", "%s has %d bytes, at most %d are allowed", what, len(text), limit)
-		case strings.ContainsFunc(text, isControl): // a quoted scalar can contain them as escapes
+		// a quoted scalar can contain control characters as escapes
+		case strings.ContainsFunc(text, isControl):
 			return r.fail(n, "", "%s contains a control character", what)
 		}
 

@@ -32,7 +32,7 @@ const (
 	validityHint = "write validity: valid, or as an entry of the list validity = valid where nat=off"
 )
 
-// require reads the thresholds: a list, or only {validity: valid}.
+// require reads the thresholds, which are a list or only {validity: valid}.
 func (r *reader) require(n *yaml.Node, d *record.Design) error {
 	if n.Kind == yaml.MappingNode {
 		return r.requireValid(n, d)
@@ -143,7 +143,8 @@ func withoutUnit(metric string) string {
 	return metric
 }
 
-// threshold parses values in the base unit. It is for metrics whose names end in end.
+// threshold describes the thresholds of all metrics whose names have the suffix end. parse returns a value in
+// the base unit.
 type threshold struct {
 	end, hint string
 	parse     func(text string) (float64, bool)
@@ -246,7 +247,7 @@ func (r *reader) noCell(w placedRequirement) {
 }
 
 // checkLevels is like checkWhere, but for a plan whose cells are unknown because of other errors. It notes an
-// error only for a level that no cell can have even once the other errors are corrected.
+// error only for a level that no cell would have even if the other errors were corrected.
 func (r *reader) checkLevels(m *matrix) {
 	listed := m.listed()
 	for _, w := range r.where {

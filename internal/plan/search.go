@@ -73,13 +73,13 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		s.Goals[i].InitialDuration = min(s.Goals[i].InitialDuration, s.Goals[i].FinalDuration)
 	}
 
-	if s.MinHz == 0 { // at least one connection in each trial
+	if s.MinHz == 0 { // so that each trial has at least one connection
 		s.MinHz = max(defaultMinHz, 1/s.Goals[0].InitialDuration.Seconds())
 	}
 
 	for _, limits := range [][2]float64{{s.MinPPS, s.MaxPPS}, {s.MinBps, s.MaxBps}, {s.MinHz, s.MaxHz}} {
 		// The maximum may be known only once the lab exists. The other settings can be checked with any
-		// value.
+		// maximum.
 		c := method.Config{Goals: s.Goals, Min: limits[0], Max: cmp.Or(limits[1], 10*limits[0])}
 		if err := c.Check(); err != nil {
 			return r.fail(n, "", "%s", strings.TrimPrefix(err.Error(), "check "))
@@ -191,11 +191,11 @@ func (r *reader) test(what string, into **record.Test) field {
 	}}
 }
 
-// minProbes is the number of probes needed for a 95 % interval of the 99th percentile, see
+// minProbes is the number of probes needed for a 95 % confidence interval of the 99th percentile; see
 // docs/method/latency.md.
 const minProbes = 368
 
-// checkSearch returns an error if a search needs latencies that it does not measure.
+// checkSearch returns an error if the search of a plan needs latencies that the plan does not measure.
 func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	s := p.Design.Method.Search
 	m := p.Design.Measure
@@ -226,8 +226,8 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 	return nil
 }
 
-// estimateSearch estimates the duration of a search. For each goal, it counts the trials that its bounds
-// require (duration sums). It adds a few short trials that get close to the bounds, and the trials of the
+// estimateSearch estimates the duration of a search. For each goal, it counts the full-length trials that the
+// duration sum requires. It adds a few short trials for approaching the bounds, and the trials of the
 // latency, frame loss and back-to-back tests.
 func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	s := m.Search
@@ -245,7 +245,7 @@ func estimateSearch(m record.Method, overhead time.Duration) time.Duration {
 	for _, t := range []struct {
 		of    *record.Test
 		each  int     // trials per repetition
-		share float64 // as a share of the average duration
+		share float64 // average duration of a trial ÷ of.Duration
 	}{{s.Latency, len(method.LatencyShares()), 1}, {s.FrameLoss, 8, 1}, {s.BackToBack, 8, 0.2}} {
 		if t.of != nil {
 			total += time.Duration(t.of.Repeats*t.each) * (time.Duration(t.share*float64(t.of.Duration)) +

@@ -83,7 +83,7 @@ func (r *reader) set(n *yaml.Node, path, value, origin string) error {
 			return nil
 		}
 
-		if isNull(child) { // new, or empty in the file
+		if isNull(child) { // child is new, or empty in the file
 			r.replace(child, &yaml.Node{Kind: containerKind(key, tail), Tag: "!!map"}, origin)
 		}
 
@@ -110,7 +110,7 @@ func isFree(path string) bool {
 	return path == "matrix" || path == "conditions" || path == "baseline"
 }
 
-// containerKind returns the YAML kind of a new node that will contain tail.
+// containerKind returns the YAML kind of a new value of key that will contain the path tail.
 func containerKind(key, tail string) yaml.Kind {
 	if key == "require" && tail == record.Validity {
 		return yaml.MappingNode

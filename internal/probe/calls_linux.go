@@ -32,7 +32,7 @@ func pread(fd int, b []byte, offset int64) (int, error) {
 	return int(n), nil
 }
 
-// dumpSocket is a netlink socket with a prepared request for a dump and a receive buffer.
+// dumpSocket is a netlink socket with a receive buffer and a prepared dump request.
 type dumpSocket struct {
 	fd      int
 	what    string
@@ -43,8 +43,8 @@ type dumpSocket struct {
 // answerPatience limits the wait for an answer. The kernel normally answers at once.
 const answerPatience = time.Second
 
-// openDump opens a socket for dump requests. kind is the type of the message, and size the length of the
-// family's header after the netlink header.
+// openDump opens a socket for dump requests. kind is the type of the message. size is the length of the
+// header that the family adds after the netlink header.
 func openDump(family int, kind uint16, size int, what string) (*dumpSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
 	if err != nil {

@@ -28,9 +28,9 @@ func clock(root Root) Probe {
 	}
 }
 
-// A sample consists of clockRuns runs of about clockRunNs each, 0.8 ms in total, which is less than 0.1 %
-// of a core's time. A single run would be too short to coincide with a pause that the host makes every 10
-// ms. In a longer run, interrupts would distort the result.
+// A sample consists of clockRuns runs of about clockRunNs each, 0.8 ms in total, which is less than 0.1 % of
+// a core's time. A single run would seldom coincide with a pause that the host makes every 10 ms. Interrupts
+// would distort the result of a longer run.
 const (
 	clockRuns  = 16
 	clockRunNs = 50e3

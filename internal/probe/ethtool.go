@@ -35,7 +35,7 @@ var pauseNames = map[string]int{
 var driverWords = []string{"drop", "miss", "err", "discard", "no_buf", "nobuf", "out_of_buf", "fifo", "crc",
 	"over", "pause", "flow_control", "xoff", "timeout", "reset", "busy", "stop", "full", "packets", "fail"}
 
-// driverCounters is the maximum number of columns for a device.
+// driverCounters is the maximum number of counters of a device that get a column of their own.
 const driverCounters = 256
 
 // pauseStems lists the stems for the sums of the drivers' counters of pause frames.
@@ -55,8 +55,8 @@ func ethtool(Root) Probe {
 	}
 }
 
-// ethtoolSampler reads the counters of drivers. In addition to the columns of the declared sums, it has a
-// column "device/NAME" for each counter. NAME is the driver's name for the counter.
+// ethtoolSampler reads the counters of drivers. In addition to the columns in pauseStems, it has a column
+// "device/NAME" for each selected counter. NAME is the driver's name for the counter.
 type ethtoolSampler struct {
 	columns
 	reader *kernel.NICStats
@@ -64,8 +64,8 @@ type ethtoolSampler struct {
 	stems  []string // the drivers' names of the counters
 }
 
-// driver holds a device whose driver has counters. For each column, it lists the names of the counters that
-// the column sums.
+// driver holds a device whose driver has counters. For each column, columns lists the names of the counters
+// to add up.
 type driver struct {
 	device  string
 	columns [][]string

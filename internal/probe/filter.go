@@ -20,8 +20,8 @@ const (
 	familyBoth, familyIPv4, familyIPv6 = 1, 2, 10 // NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6
 )
 
-// filterRules counts the rules of the packet filter. Reading thousands of rules takes long, so they are
-// read again only when the kernel's generation counter has changed.
+// filterRules counts the rules of the packet filter. Reading thousands of rules takes a long time, so they
+// are read again only when the kernel's generation counter has changed.
 func filterRules(root Root) Probe {
 	return Probe{
 		Name:  "filter",

@@ -49,7 +49,7 @@ func (g *gauges) add(column, path string, scale float64) bool {
 	}
 
 	v := f.number()
-	if v != v { // v is NaN, because some files fail every read
+	if v != v { // v is NaN; some files fail every read
 		f.Close()
 		return false
 	}

@@ -46,7 +46,7 @@ func (t guestThread) is(other guestThread) bool {
 // each cgroup.
 type throttles struct {
 	file       func() string // returns the cpu.stat file of the current cgroup
-	past, last float64       // ns: total of previous cgroups, and last value of the current one
+	past, last float64       // in ns: total of the previous cgroups, last value of the current one
 }
 
 func (t *throttles) read() float64 {
@@ -241,8 +241,8 @@ func throttledNs(path string) float64 {
 	return times[1] * 1000
 }
 
-// threadLabel returns the label of a vCPU thread from its name, "CPU 0/TCG" or "CPU 0/KVM", or "" for
-// other threads of QEMU.
+// threadLabel returns the label of a vCPU thread from its name, such as "CPU 0/TCG" or "CPU 0/KVM". For other
+// threads of QEMU, it returns "".
 func threadLabel(comm string) string {
 	rest, ok := strings.CutPrefix(comm, "CPU ")
 	number, _, found := strings.Cut(rest, "/")

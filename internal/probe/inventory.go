@@ -12,12 +12,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Limits of an inventory. Items beyond a limit are only counted.
+// Limits of an inventory. It does not list items beyond a limit.
 const (
 	maxDevices = 64
-	maxQueues  = 128 // qdiscs of a device; also the limit of its filters
-	maxChains  = 64  // chains with hooks; also the limit of flow tables
-	maxTaps    = 32
+	// maxQueues applies to the qdiscs and classes of a device, and to its filters. A device that exceeds it
+	// is listed without all of these.
+	maxQueues = 128
+	maxChains = 64 // applies to chains with hooks, and to flow tables
+	maxTaps   = 32
 )
 
 func plainNumber(text string) float64 {

@@ -12,7 +12,7 @@ import (
 type kmsgRecord struct {
 	severity, facility int
 	sequence           uint64
-	at                 int64 // time by the kernel's log clock, in ns
+	at                 int64 // time of the kernel's log clock, in ns
 	text               string
 }
 
@@ -105,7 +105,7 @@ func kernellog(root Root) Probe {
 
 // kernelLogSampler reads records as they arrive. The kernel takes the time of a record from a clock that
 // drifts from CLOCK_MONOTONIC. The time of a line is therefore limited to the interval between the samples
-// before and after it. The function now tells the time of the samples.
+// before and after it. The field now is a function that returns the time for a sample.
 type kernelLogSampler struct {
 	log interface {
 		next(buf []byte) (n int, err error) // returns errNoRecord at the end of the log

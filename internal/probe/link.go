@@ -160,7 +160,7 @@ func (r Root) device(name string) string {
 	return dir
 }
 
-// lowerDevices lists the devices below name in its stack, such as the parent of a VLAN, in sysfs order.
+// lowerDevices lists the devices below the device name, such as the parent of a VLAN, in sysfs order.
 func (r Root) lowerDevices(name string) []string {
 	dir := r.device(name)
 	if dir == "" {

@@ -2,7 +2,7 @@ package probe
 
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
-// memoryNames lists the lines that are used of /proc/meminfo (fs/proc/meminfo.c, in KiB) and /proc/vmstat,
+// memoryNames lists the lines of /proc/meminfo (fs/proc/meminfo.c, in KiB) and of /proc/vmstat that are read,
 // with their stems.
 var memoryNames = [...]struct {
 	name, stem string

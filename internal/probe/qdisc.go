@@ -46,8 +46,8 @@ const (
 	getClass = 42
 )
 
-// qdiscKinds lists the kinds of qdiscs that the probe distinguishes, because the meaning of a queue's
-// drops depends on its kind.
+// qdiscKinds lists the kinds of qdiscs that the probe distinguishes, because the meaning of a drop depends on
+// the kind of the qdisc.
 var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 

@@ -82,7 +82,7 @@ func (r *FoundRule) InStates(states uint32) {
 
 	kind := ""
 	outside := uint32(StateInvalid | StateUntracked)
-	if states&outside != 0 && states&^outside == 0 { // match only packets that belong to no connection
+	if states&outside != 0 && states&^outside == 0 { // matches only packets that belong to no connection
 		kind = record.RuleInvalid
 	}
 
@@ -92,7 +92,8 @@ func (r *FoundRule) InStates(states uint32) {
 // Count sets the rule's counter.
 func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
 
-// LimitTo adds a "limit rate …" statement. The limit is a number of packets or bytes per number of seconds.
+// LimitTo adds a "limit rate …" statement. The limit is rate packets or bytes, depending on unit, in the
+// given number of seconds.
 func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
 	if seconds == 0 {
 		return

@@ -65,8 +65,8 @@ const maxStateSets = 16
 // setReader reads the elements of a set.
 type setReader func(family uint8, table, set string) ([][]byte, error)
 
-// ReadRuleset parses a dump of the packet filter. It calls elements only for sets that are matched against
-// the connection's state.
+// ReadRuleset parses a dump of the packet filter. It calls elements only for sets in which the connection's
+// state is looked up.
 func ReadRuleset(d kernel.FilterDump, elements setReader) Ruleset {
 	var s Ruleset
 	for _, m := range d.Chains {

@@ -20,7 +20,7 @@ func line(b []byte) (head, rest []byte) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == 0 }
 
-// word returns the first run of non-blank characters in b, and the rest of b. head is empty at the end.
+// word returns the first run of non-blank characters in b, and the rest of b. head is empty if there is none.
 func word(b []byte) (head, rest []byte) {
 	i := 0
 	for i < len(b) && blank(b[i]) {

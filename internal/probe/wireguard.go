@@ -36,7 +36,7 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	devices // all devices; if they change, WireGuard devices are searched again
+	devices // all devices; when they change, WireGuard devices are searched for again
 	root    Root
 	reader  *kernel.WireGuardReader
 	ours    []string

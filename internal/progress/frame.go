@@ -79,8 +79,8 @@ func (v *view) nowLine(now time.Time, k look) line {
 	return l
 }
 
-// earlierText summarises the cell's earlier trials. It shows each value while there are few, and otherwise
-// the range.
+// earlierText summarises the cell's earlier trials. It shows each value if there are few trials, and the
+// range otherwise.
 func earlierText(results []result) string {
 	if len(results) == 0 {
 		return ""

@@ -18,8 +18,8 @@ type labeller struct {
 	vary    map[string]bool // nil if the cells are unknown
 }
 
-// learn reads the cells of a stored design. The data come from run-started, or from a phase that changes the
-// design. learn ignores data in another form.
+// learn reads the cells of a stored design. The design comes from the event run-started, or from a phase
+// event if the design has changed. learn ignores data in another form.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells  []factor.Cell                `json:"cells"`
@@ -30,8 +30,8 @@ func (l *labeller) learn(data json.RawMessage) {
 	}
 
 	l.factors = l.factors.Labelled(design.Labels)
-	// A dependent factor, such as the MTU of tunnels, varies only if it has several levels. A setting that
-	// only some cells have, such as a queue, distinguishes them.
+	// A factor, such as a queue, varies if it has several levels or if only some cells have it. A dependent
+	// factor, such as the MTU of tunnels, varies only if it has several levels.
 	levels := map[string]string{}
 	has := map[string]int{}
 	l.vary = map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// JSON writes each event as one line of JSON, as soon as it happens.
+// JSON returns a Sink that writes each event as one line of JSON, as soon as the event happens.
 func JSON(w io.Writer) Sink {
 	return &lineSink{
 		w: w,
@@ -24,8 +24,8 @@ func JSON(w io.Writer) Sink {
 	}
 }
 
-// Plain writes lines for log files and pipes: one for each trial, warning and lab event, and one each for the
-// beginning and the end of the run. It names the cells with factors.
+// Plain returns a Sink that writes lines for log files and pipes: one for each trial, warning and lab event,
+// and one each for the beginning and the end of the run. It names the cells with factors.
 func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	v := &view{names: labeller{factors: factors}}
 	return &lineSink{
@@ -37,7 +37,7 @@ func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	}
 }
 
-// Quiet writes only the warnings of a run, one per line.
+// Quiet returns a Sink that writes only the warnings of a run, one per line.
 func Quiet(w io.Writer) Sink {
 	return &lineSink{
 		w: w,

@@ -20,11 +20,11 @@ import (
 // from the measurement.
 const repaint = 125 * time.Millisecond
 
-// Live repaints a few lines at the bottom of a terminal. The terminal stays in its normal mode: Ctrl-C
-// sends a signal, the scrollback is kept, and a killed program leaves nothing to repair. Warnings and
-// failures are printed above the live lines and remain in the scrollback. The live lines are hidden while
-// the user is asked to do something. If w is not a terminal, or TERM is dumb, Live returns Plain. It
-// respects NO_COLOR (https://no-color.org).
+// Live returns a Sink that repaints a few lines at the bottom of a terminal. The terminal stays in its normal
+// mode: Ctrl-C sends a signal, the scrollback is kept, and a killed program leaves nothing to repair.
+// Warnings and failures are printed above the live lines and remain in the scrollback. The live lines are
+// hidden while the user is asked to do something. If w is not a terminal, or TERM is empty or dumb, Live
+// returns the Sink of Plain. The Sink respects NO_COLOR (https://no-color.org).
 func Live(w *os.File, factors *factor.Catalogue) Sink {
 	fd := int(w.Fd())
 	if !term.IsTerminal(fd) || slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")) {

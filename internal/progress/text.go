@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// style is an SGR code; "" is plain text.
+// style is an SGR code; "" means plain text.
 type style string
 
 const (
@@ -126,7 +126,7 @@ func pad(text string, width int) string {
 }
 
 // runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks in
-// Unicode's East Asian Width table. An error shifts only the right edge by a column.
+// Unicode's East Asian Width table. A wrong width only shifts the right edge by a column.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):

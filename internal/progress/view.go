@@ -63,7 +63,7 @@ type result struct {
 	sure      float64 // confidence of the cause, 0 to 1
 }
 
-// take updates the view by one event.
+// take updates the view with an event.
 func (v *view) take(e record.Event) {
 	v.general(e)
 	switch e.Event {
@@ -87,7 +87,7 @@ func (v *view) take(e record.Event) {
 	case Rate:
 		v.rate = e.Rate
 		v.pps = e.PPS
-		// Runs without bit rates show packets throughout.
+		// A run without bit rates shows packet rates throughout.
 		v.rates = appendLast(v.rates, cmp.Or(e.Rate, e.PPS), keepRates)
 	case Latency:
 		v.rtt, v.rttKind = e.RTT, clean(e.Text)

@@ -235,8 +235,8 @@ func Plain(level string) string {
 // Bounded rounds v up to whole KiB and limits it to the range from least to 31 bits.
 func Bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
-// tick is the resolution of the kernel's token buckets, in seconds. The kernel stores a burst as the
-// number of ticks that sending it takes at the qdisc's rate.
+// tick is the resolution of the kernel's token buckets, in seconds. The kernel stores a burst as its
+// transmission time at the qdisc's rate, in ticks.
 const tick = 64e-9
 
 // Same reports whether the qdisc g, as read from the kernel, matches the requested qdisc w. The kernel rounds

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Queue describes a qdisc as configured by tc(8). Values are in base units: packets, bytes, bits per
-// second, microseconds, parts per million, counts, 0 or 1.
+// Queue describes a qdisc as configured by tc(8). Values are in base units: packets, bytes, bits per second,
+// microseconds, parts per million or counts. The value of a flag is 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
@@ -120,8 +120,8 @@ func kinds() map[string][]Parameter {
 			{Name: "ingress", Quantity: Flag, Attribute: 15},
 			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
 			{Name: "split-gso", Quantity: Flag, Attribute: 17},
-			// overhead is the length that the link adds to the IP packet, for example on DSL. mpu is the
-			// minimum length to count.
+			// overhead is the length that the link adds to the IP packet, for example on DSL. A packet
+			// shorter than mpu counts as mpu bytes.
 			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
 			{Name: "mpu", Quantity: Count, Attribute: 14},
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},

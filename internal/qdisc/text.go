@@ -83,7 +83,7 @@ func (q Queue) String() string {
 			words = append(words, p.Name)
 		case p.Quantity == Word && v < uint64(len(p.Words)):
 			words = append(words, p.Words[v])
-		case p.Quantity == Word: // the value is newer than our list, so it is left to the kernel
+		case p.Quantity == Word: // a newer kernel's value, which Words lacks, is omitted
 		default:
 			words = append(words, p.Name, p.Spell(v))
 		}

@@ -12,7 +12,7 @@ type Experiment struct {
 	Steps []SweepStep `json:"steps"`
 	// Expect is the elasticity of the rate, Δ ln rate ÷ Δ ln resource, that the finding predicts.
 	Expect float64 `json:"expect"`
-	Fix    string  `json:"fix,omitempty"` // level of the factor that removes the limit
+	Fix    string  `json:"fix,omitempty"` // level that removes the limit
 	Why    string  `json:"why,omitempty"`
 }
 

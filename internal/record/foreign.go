@@ -14,5 +14,5 @@ type Foreign struct {
 	Values map[string]float64 `json:"values,omitempty"` // metrics computed by the program
 	Facts  map[string]string  `json:"facts,omitempty"`  // facts about the test, as the program names them
 	Series *Table             `json:"series,omitempty"` // series, with the program's names and units
-	Raw    []byte             `json:"raw,omitempty"`    // for flent: remaining file, without addresses
+	Raw    []byte             `json:"raw,omitempty"`    // for flent: the rest of the file, without addresses
 }

@@ -140,8 +140,8 @@ const (
 	RuleCopy      = "copy" // sends packets, or copies of them, elsewhere
 )
 
-// FilterRule describes a rule of the packet filter with actions other than accept. Text is the rule in the
-// syntax of nft(8), without addresses, device names and comments.
+// FilterRule describes a packet filter rule with actions other than accept. Text is the rule in the syntax of
+// nft(8), without addresses, device names and comments.
 type FilterRule struct {
 	Family string   `json:"family"`
 	Table  string   `json:"table"`
@@ -266,8 +266,8 @@ type QueueFilter struct {
 	RateBps float64 `json:"rate_bps,omitempty"` // only for a policer
 }
 
-// Device returns the device at a port of the topology. If no device is at the port, it returns the device
-// with that name, or nil.
+// Device returns the device at a port of the topology. If there is none, it returns the device whose name is
+// port, or nil.
 func (v *Inventory) Device(port string) *NetDevice {
 	if v == nil {
 		return nil

@@ -19,7 +19,7 @@ type Latency struct {
 	// is included).
 	Stamps       string  `json:"stamps"`
 	Includes     string  `json:"includes,omitempty"` // the points between which a round trip is timed
-	RTT          []int64 `json:"rtt_ns"`             // round-trip times by the time stamps in Stamps
+	RTT          []int64 `json:"rtt_ns"`             // round-trip times, from the time stamps in Stamps
 	UserRTT      []int64 `json:"user_ns"`            // round-trip times as seen by the process
 	SentAt       []int64 `json:"sent_at_ns"`
 	Late         []int64 `json:"late_ns"` // timer error: actual minus scheduled send time

@@ -109,8 +109,8 @@ func MeanSize(sizes []int) float64 {
 	return float64(sum) / float64(max(len(sizes), 1))
 }
 
-// Goodput returns the payload received in the window per second, in bit/s, for each direction. If data is
-// missing, err reports which.
+// Goodput returns the rate of the payload received in the window, in bit/s, for each direction. If data is
+// missing, err says what is missing.
 func (t *Traffic) Goodput() (up, down float64, err error) {
 	if len(t.Flows) == 0 {
 		err = errors.New("the engine reported no flow")

@@ -234,7 +234,7 @@ type TrialHead struct {
 	Failure  *Failure          `json:"failure,omitempty"`
 	Search   *SearchTrial      `json:"search,omitempty"` // only for trials of a search
 	Phases   []Phase           `json:"phases"`
-	Resolved map[string]string `json:"resolved,omitempty"` // actual level by factor, such as tunnel
+	Resolved map[string]string `json:"resolved,omitempty"` // level actually used, by factor, such as tunnel
 	Path     *PathEvidence     `json:"path,omitempty"`
 	Caveats  []Caveat          `json:"caveats,omitempty"`
 }
@@ -392,21 +392,21 @@ type Packets struct {
 	// Reordered counts datagrams received after a higher number (RFC 4737). It is absent if datagrams are
 	// counted by length.
 	Reordered *int64          `json:"reordered,omitempty"`
-	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets by length
+	Gaps      []Gap           `json:"gaps,omitempty"` // runs of consecutive lost packets, by length
 	Delay     *DelayVariation `json:"delay_variation,omitempty"`
 	// Size is the IP length of each packet in bytes. It is absent with packet_sizes.
 	Size int `json:"size,omitempty"`
 }
 
-// Gap counts the runs of lost packets of one length. Lengths above 1024 are rounded down to seven significant
-// bits. Packets is the exact total.
+// Gap counts the loss gaps of one length. A loss gap is a run of consecutive lost packets. Lengths above 1024
+// are rounded down to seven significant bits. Packets is the exact number of packets in these gaps.
 type Gap struct {
 	Length  int64 `json:"length"`
 	Gaps    int64 `json:"gaps"`
 	Packets int64 `json:"packets"`
 }
 
-// DelayVariation holds the distribution of the one-way delays. It counts from the minimum delay in the window
+// DelayVariation holds the distribution of the one-way delays, relative to the minimum delay in the window
 // (PDV of RFC 5481, section 4.2). Datagrams that were passed to the kernel together have the same send time.
 type DelayVariation struct {
 	Stamps string       `json:"stamps"` // source of the arrival times: "kernel" or "user"
@@ -424,8 +424,8 @@ type DelayCount struct {
 type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
-	Retransmits   *int64 `json:"retransmits,omitempty"` // retransmitted in the measurement window; nil means unknown
-	BusyNs        int64  `json:"busy_ns"`               // time in the window, from the kernel's chronographs
+	Retransmits   *int64 `json:"retransmits,omitempty"` // retransmitted in the window; nil means unknown
+	BusyNs        int64  `json:"busy_ns"`               // time spent sending in the window (tcpi_busy_time)
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
 	MinRTTNs      int64  `json:"min_rtt_ns"`
@@ -516,7 +516,7 @@ type Environment struct {
 	Node string `json:"node"`
 	// Facts has keys such as kernel, cpu_model, cores, clocksource, mitigations:…, sysctl:… and governor.
 	Facts   map[string]string `json:"facts"`
-	Missing map[string]string `json:"missing,omitempty"` // reasons by name of missing fact
+	Missing map[string]string `json:"missing,omitempty"` // reason for each missing fact, keyed by name
 	// Inventory was read before the run changed anything on the node. It is absent if the node does not run
 	// Linux.
 	Inventory *Inventory `json:"inventory,omitempty"`
@@ -534,7 +534,7 @@ type Ceiling struct {
 	TrafficKind
 }
 
-// Link describes the packets of a link: offloads and MTU. The zero value leaves the link unchanged.
+// Link holds the offloads and the MTU of a link. The zero value leaves the link unchanged.
 type Link struct {
 	Offload string `json:"offload,omitempty"`  // level of the offload factor
 	MTU     int    `json:"link_mtu,omitempty"` // MTU in bytes if above 1500; otherwise 0
@@ -594,7 +594,7 @@ type ShortFlows struct {
 	// lasted long enough.
 	Tardy     int64            `json:"tardy,omitempty"`
 	DueNs     int64            `json:"due_ns,omitempty"`
-	Carried   int64            `json:"carried"`            // flows started before the window, ended in it
+	Carried   int64            `json:"carried"`            // flows begun before the window and ended in it
 	Failures  map[string]int64 `json:"failures,omitempty"` // failed flows, by kind of failure
 	Asked     int64            `json:"asked_bytes"`        // payload requested by the completed flows
 	Confirmed int64            `json:"confirmed_bytes"`    // bytes of Asked that the receiver counted

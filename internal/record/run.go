@@ -35,7 +35,7 @@ type RunHead struct {
 	Status     string    `json:"status"`
 	Reason     string    `json:"reason,omitempty"`      // reason for an interruption or a failure
 	Lab        string    `json:"lab"`                   // "local", …
-	LabNote    string    `json:"lab_note,omitempty"`    // such as features unavailable to unprivileged users
+	LabNote    string    `json:"lab_note,omitempty"`    // remarks about the lab
 	Meter      *Meter    `json:"meter,omitempty"`       // external power meter
 	Command    string    `json:"command"`               // exact command of the run, including the seed
 	Version    string    `json:"version"`               // version of the program

@@ -60,7 +60,7 @@ type TrialInput struct {
 
 // Test describes a test of RFC 2544 that follows the throughput test.
 type Test struct {
-	Duration time.Duration `json:"duration_ns"` // for each trial; for back-to-back, for the longest burst
+	Duration time.Duration `json:"duration_ns"` // of each trial; for back-to-back, of the longest burst
 	Repeats  int           `json:"repeats"`
 }
 

@@ -190,7 +190,7 @@ func wholeNumbers(column []float64) (values []int64, ok bool) {
 		switch {
 		case bits == math.Float64bits(math.NaN()):
 			values[i] = gap
-		case v != math.Trunc(v) || math.Abs(v) > 1<<53 || bits == 1<<63: // the bit pattern is minus zero
+		case v != math.Trunc(v) || math.Abs(v) > 1<<53 || bits == 1<<63: // 1<<63 is minus zero
 			return nil, false
 		default:
 			values[i] = int64(v)

@@ -37,7 +37,7 @@ const peerSessions = 16
 type Peer struct {
 	Ports     [2]int // first and last data port
 	Version   string // version of this program
-	KernelLog bool   // also report lines of the kernel log
+	KernelLog bool   // reports may include lines of the kernel log
 	// Bind lists the local addresses for data sockets. If Bind is empty, all addresses are used.
 	Bind []netip.Addr
 }
@@ -122,11 +122,12 @@ func (g guard) listen(at *netip.Addr, port int) error {
 	return nil
 }
 
-// keySize is the minimum length of the tag of a load. Only holders of the run's key can compute a tag.
+// keySize is the minimum length of the tag in a request. Only holders of the run's key can compute a tag.
 const keySize = 64
 
-// traffic checks a request for traffic. It accepts connections to a listener only from the controller. The
-// exception is the IP version for which the controller's address is unknown.
+// traffic checks a request for traffic. A listener accepts datagrams only from the controller's address. For
+// the other IP version, this address is unknown, so the listener then accepts datagrams from any address that
+// returns its cookie.
 func (g guard) traffic(q *traffic.Request) error {
 	if err := congestion(q.Load.Congestion); err != nil {
 		return err
@@ -148,8 +149,8 @@ func (g guard) traffic(q *traffic.Request) error {
 	return nil
 }
 
-// source returns the only address from which the peer accepts datagrams at one of its addresses. The
-// result is invalid for the IP version that the controller does not use.
+// source returns the only address from which the peer accepts datagrams at its address at. The result is
+// invalid if the controller uses the other IP version.
 func (g guard) source(at netip.Addr) netip.Addr {
 	if at.Unmap().Is4() != g.remote.Unmap().Is4() {
 		return netip.Addr{}
@@ -157,7 +158,7 @@ func (g guard) source(at netip.Addr) netip.Addr {
 	return g.remote
 }
 
-// congestion rejects congestion controls for which the kernel would have to load a module.
+// congestion rejects congestion control algorithms for which the kernel would have to load a module.
 func congestion(name string) error {
 	if name == "" {
 		return nil
@@ -209,7 +210,8 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// watch registers the peer's process as the lab's own in a request for telemetry, and forbids tracepoints.
+// watch restricts a request for telemetry. Tracepoints are disabled, and the kernel log may be read only if
+// the peer permits this. The peer's own process is the only one that counts as part of the lab.
 func (g guard) watch(r *watch.Request) error {
 	r.Own = []int{os.Getpid()}
 	r.Trace = false

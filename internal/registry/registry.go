@@ -17,11 +17,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// congestions lists the usual TCP congestion controls, the default first. Whether a node's kernel supports
-// these or others is determined in the lab.
+// congestions lists the usual TCP congestion control algorithms, the default first. Which of them a node's
+// kernel supports is determined in the lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
-// LabParts returns the controller's parts of knobs and tunnels.
+// LabParts returns the controller's side of knobs and tunnels.
 func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.Tunnels()} }
 
 // Vocabulary returns the factors and metrics that plans may contain.

@@ -15,8 +15,8 @@ import (
 // ErrRole means that a role was started with invalid arguments.
 var ErrRole = errors.New("wrong arguments")
 
-// Serve runs one of the roles in which the program starts itself for a lab: holder, anchor, agent, child of
-// an agent, or agent of a guest. The role communicates over standard input and output. Serve returns when the
+// Serve runs a role. To create a lab, the program starts itself in roles: holder, anchor, agent, child of an
+// agent, and agent of a guest. The role communicates over standard input and output. Serve returns when the
 // role ends. The result handled is false if args do not name a role. Every program that creates labs must
 // call Serve first.
 func Serve(args []string) (handled bool, err error) {

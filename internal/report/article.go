@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// These are the names of the files in the folder of an article, and of its folder of pictures.
+// Names of the files in the folder of an article, and of the folder with its pictures.
 const (
 	ArticleText = "article.md"
 	planFile    = "plan.yaml"
@@ -72,8 +72,8 @@ func Article(d *analysis.Document, plan string) ([]File, error) {
 }
 
 // subject describes the device under test. It is the name that the user gave the device or, without a name,
-// the product and system of the first router. A guest is described as a virtual router, and a namespace by
-// its machine.
+// the product and system of the first router. A guest is described as a virtual router, and a namespace as
+// one machine in all three roles.
 func (v *view) subject() string {
 	if v.Run.Device != "" {
 		return v.Run.Device
@@ -137,7 +137,7 @@ func (a *article) summary() {
 	}
 
 	for _, x := range verdicts {
-		x.Evidence = nil // the section on the bottleneck shows it
+		x.Evidence = nil // shown in the section on the bottleneck
 		a.item(x)
 	}
 
@@ -291,7 +291,7 @@ func (a *article) bottleneck() {
 	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() == Figure{}.kind() }))
 }
 
-// uses writes the suitability for common uses, with the rule behind each verdict.
+// uses writes a verdict for each common use, and the rule behind the verdict.
 func (a *article) uses() {
 	t := Table{Columns: columns("Use", "Verdict", "Because")}
 	for _, u := range a.v.Uses {
@@ -448,7 +448,7 @@ func (a *article) picture(f Figure) {
 	points := "([PNG](" + name + ".png))"
 	for _, format := range []string{"svg", "png"} {
 		content, err := s.drawn(a.v.Run.ID, name, format, Size{})
-		if errors.Is(err, errTooLarge) { // happens with about a thousand cells
+		if errors.Is(err, errTooLarge) { // a picture of about a thousand cells
 			points = ""
 			continue
 		}

@@ -206,8 +206,8 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	c.text("ax", "start", x.from, base+31, name)
 }
 
-// draw places the number above the mark of the median. Beside the bar, readers could take it for the number
-// at the end of the whisker.
+// draw places the number above the mark of the median. A number beside the bar could be mistaken for the
+// value at the end of the whisker.
 func (b bar) draw(c *canvas, x linear, y float64) {
 	top := y + labelRoom
 	middle := top + barHeight/2.0
@@ -240,7 +240,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 
 // over centres a number above its mark, within the bounds left and right.
 func (c *canvas) over(at, y, left, right float64, number string) {
-	half := textWidth(number, 12.5) * .55 // the text is bold
+	half := textWidth(number, 12.5) * .55 // more than half, because the text is bold
 	c.text("v", "middle", min(max(at, left+half), right-half), y, number)
 }
 
@@ -271,8 +271,8 @@ func (d delayAxis) axis(c *canvas) {
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
 }
 
-// delayTicks returns the powers of ten in a range. If there are fewer than two, it also returns their
-// multiples by 2 and 5.
+// delayTicks returns the powers of ten in a range. If there are fewer than two, it also returns twice and
+// five times each power of ten.
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
 	within := func(v float64) bool { return v >= low && v <= high }

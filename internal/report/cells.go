@@ -30,9 +30,10 @@ func (v *view) keyMetrics() []string {
 // CSV writes one line per cell. It has the cell's id, label and factors, the grade with the kinds of its
 // reasons and caveats (including the caveats of the run), the number of trials, and the cause with its
 // confidence (0 to 1). For each key metric, it has the median, the bounds of the interval and the number of
-// trials, in the base unit that the metric's name ends with. The bounds are empty if there is no interval. If
-// the run has them, the last columns are the ratios of the rate to the baseline and to the rate at the
-// default MTU. A skipped cell has the grade "skipped", and its reason as text.
+// trials. The values are in the base unit with which the metric's name ends. The bounds are empty if there is
+// no interval. The last columns are the ratios of the rate to the baseline and to the rate at the default
+// MTU. They are omitted if no cell has such a ratio. A skipped cell has the grade "skipped", and the text of
+// its reason.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}

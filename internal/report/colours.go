@@ -47,8 +47,8 @@ func (v *view) colour(name, level string) string {
 	return "c" + strconv.Itoa(i+1)
 }
 
-// levelLegend explains the colours of cells by their levels. If all cells have the same level, it explains
-// their colour by words. class is the first part of the CSS class.
+// levelLegend explains the colours of cells by their levels. The texts begin with words. If all cells have
+// the same level, the only text is words. class is the first part of the CSS class.
 func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []LegendItem {
 	l := levels(cells, v.line)
 	if len(l) < 2 {

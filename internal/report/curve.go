@@ -105,12 +105,12 @@ func pointKind(doubt bool) string {
 // minimum on the left to the tail on the right. On its x axis, 90 %, 99 % and 99.9 % are equally far apart.
 type quantilePlot struct {
 	Label     string
-	Low, High float64 // range of all plots in the row, so that they can be compared
+	Low, High float64 // range of all plots in the row, so that readers can compare them
 	Curves    []quantileCurve
 }
 
 type quantileCurve struct {
-	Class      string // idle, or the colour of the cell
+	Class      string // "idle", or the class of the cell's colour
 	Title      string
 	Levels, NS []float64
 }

@@ -54,8 +54,8 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 
 // Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format) for benchstat.
 // Each trial is a line. The name in a line consists of the factors that differ between cells. The line
-// contains every metric with a declared better direction, in base units. The comment above a cell's lines has
-// its validity, median, interval and number of trials.
+// contains every metric whose better direction is declared, in base units. A comment above the lines of a
+// cell states the cell's validity, median, interval and number of trials.
 func Benchstat(d *analysis.Document) []byte {
 	v := newView(d)
 	var b bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// varying lists the factors that differ between cells, in display order. A factor that only some cells have
-// counts as different.
+// varying lists the factors that differ between cells, in display order. A factor that only some of the cells
+// have is listed, too.
 func (v *view) varying(cells []*analysis.Cell) []string {
 	all := record.Factors{}
 	for _, c := range cells {
@@ -31,8 +31,9 @@ func ordinary(level string) bool {
 	return slices.Contains([]string{"", "-", factor.Off, "default", "auto"}, level)
 }
 
-// independent omits the factors whose level is fixed within each level of one factor, whose name is of. For
-// example, an MTU that exists only with a tunnel depends on the tunnel.
+// independent returns the names of the factors that do not depend on a given factor. A factor depends on the
+// given factor if it has a single level within each level of that factor. For example, an MTU that exists
+// only with a tunnel depends on the tunnel.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return filter(names, func(n string) bool {
 		by := map[string]string{}
@@ -46,7 +47,8 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	})
 }
 
-// implied describes the factors whose levels follow from the given level of one factor, whose name is of.
+// implied describes the factors that depend on a given factor. It describes them by their levels at the given
+// level of that factor.
 func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	rest := without(v.varying(cells), of)
 	names := without(rest, independent(cells, rest, of)...)

@@ -160,13 +160,13 @@ func ratioTick(m float64) string {
 	return text
 }
 
-// ratioTicks returns a few round ratios within a range, among them 1 if the range includes it.
+// ratioTicks returns a few round ratios within a range. They include 1 if the range includes it.
 func ratioTicks(low, high float64) []float64 {
 	all := []float64{1}
 	for at, room := 1.0, high/low; room > 1 && at < 1e9; at *= 10 {
 		steps := []float64{2, 5, 10}
 		if room > 1e3 {
-			steps = []float64{10} // because there is no space for more
+			steps = []float64{10} // there is space only for powers of ten
 		}
 
 		for _, s := range steps {

@@ -76,7 +76,7 @@ func blocks(share float64, width int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Shares of a core's time from which it is shown as nearly full, and as full.
+// Utilisation at which a core is shown as nearly full or as full.
 const (
 	busyCore = .7
 	fullCore = .93

@@ -170,8 +170,8 @@ func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
 	return page, nil
 }
 
-// maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands of rows takes
-// longer than everything else.
+// maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands of rows would
+// take longer than everything else.
 const maxHistoryRows = 200
 
 func historySection(h *history.History, c *history.Cell) Section {

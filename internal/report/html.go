@@ -30,10 +30,10 @@ var chartStyle string
 var pageScript string
 
 // HTML returns the report as one page that needs no network. Its script saves charts as PNG and fills the
-// tables of every metric.
+// tables that list every metric.
 func HTML(d *analysis.Document) ([]byte, error) { return LinkedHTML(d, nil) }
 
-// LinkedHTML returns the page of HTML, with links to the other pages of a server above it.
+// LinkedHTML returns the page of HTML, with links to the other pages of a server at the top.
 func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 	v := newView(d)
 	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
@@ -75,8 +75,8 @@ func themes() string {
 		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
-// hash returns the source of an inline style or script for the Content Security Policy. Browsers ignore
-// scripts and styles without such a source. This holds even if they interpreted text of a run as markup.
+// hash returns the hash of an inline style or script, as a source for the Content Security Policy. Browsers
+// ignore all other inline styles and scripts, even if they interpret text of a run as markup.
 func hash(content any) string {
 	sum := sha256.Sum256(fmt.Append(nil, content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -189,9 +189,9 @@ func swatch(class string) *canvas {
 	return c
 }
 
-// palette returns the page's colours, light and dark. The eight series colours remain distinguishable with
-// the common kinds of colour blindness. They have a contrast of at least 3:1 to the background (WCAG 2.2,
-// 1.4.11). Text colours have at least 4.5:1.
+// palette returns the page's colours, light and dark. Readers with the common kinds of colour blindness can
+// still distinguish the eight series colours. Series colours have a contrast of at least 3:1 with the
+// background (WCAG 2.2, 1.4.11), and text colours at least 4.5:1.
 func palette() map[string][2]string {
 	return map[string][2]string{
 		"ground":  {"#fcfcfa", "#121519"},
@@ -229,7 +229,7 @@ func variables(theme int) string {
 	return b.String()
 }
 
-// resolve replaces variables by the colours of the light theme, for saved files.
+// resolve replaces variables with the colours of the light theme, for saved files.
 func resolve(css string) string {
 	var pairs []string
 	for name, colours := range palette() {

@@ -225,13 +225,13 @@ func gradeReasons(c *analysis.Cell) string {
 	return printable(c.Grade + around(": ", strings.Join(reasons, "; "), ""))
 }
 
-// ComparisonJUnit renders the comparison of two runs for CI systems. Each compared cell is a test. It fails
-// if the second run is worse or lacks the cell. It is skipped if no comparison of the cell has a verdict. It
-// is also skipped if the cell is suspect in one of the runs, unless strict is set.
+// ComparisonJUnit renders the comparison of two runs for CI systems. Each compared cell is a test. The test
+// fails if the second run is worse or lacks the cell. It is skipped if no comparison of the cell has a
+// verdict. It is also skipped if the cell is suspect in one of the runs, unless strict is set.
 //
 // The properties are the cell's id and, for each comparison, the ratio of the second to the first run with
 // its bounds. If a comparison has a difference instead of a ratio, the property has the suffix _difference.
-// The output is the comparisons in words. labels maps the keys of cells to their names.
+// The output describes the comparisons in words. labels maps the keys of cells to their names.
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {

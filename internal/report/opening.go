@@ -32,8 +32,8 @@ type loadedLatency struct {
 	Doubt               bool
 }
 
-// These are the maximum numbers of rows and limits on the first screen. A phone has space for fewer, so the
-// page hides the others there.
+// The first screen shows at most maxRates rows and maxLimits limits. A phone has space for fewer, so the page
+// hides the rest there.
 const (
 	maxRates, phoneRates = 12, 10
 	maxLimits            = 5

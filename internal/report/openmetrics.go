@@ -145,15 +145,15 @@ func (v *view) openLabels(c *analysis.Cell) [][2]string {
 type Family struct {
 	Name    string
 	Kind    string // "" means gauge
-	Unit    string // end of the name, or ""
+	Unit    string // unit with which the name ends, or ""
 	Help    string
 	Samples string // lines that Sample returned
 }
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
 
-// Exposition renders families as a text. Families with the same name become one family, described like the
-// first of them.
+// Exposition renders families as a text. Families with the same name become one family with the description
+// of the first of them.
 func Exposition(families []Family) []byte {
 	var b bytes.Buffer
 	seen := map[string]bool{}

@@ -15,7 +15,7 @@ import (
 type chain struct {
 	Nodes  []chainNode
 	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
-	Tunnel [2]int   // indexes of the endpoints' nodes; equal if there is no tunnel
+	Tunnel [2]int   // indexes of the nodes at the ends of the tunnel; equal if there is no tunnel
 	Name   string   // name of the tunnel
 	Class  string   // colour of the tunnel
 }

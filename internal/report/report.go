@@ -74,7 +74,7 @@ func items(kind string, tone Tone, texts ...string) []Item {
 	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
 }
 
-// Tone separates good news from bad. Renderers show it by a word or sign, not only by a colour.
+// Tone separates good news from bad. Renderers show it with a word or sign, not only with a colour.
 type Tone string
 
 // Values of Tone.
@@ -86,7 +86,8 @@ const (
 	Quiet Tone = "quiet" // secondary
 )
 
-// Table is a table. Its cells refer to Notes by index. Notes holds the caveats of the table's numbers.
+// Table holds rows of cells. Notes holds the caveats of the numbers in the table. Cells refer to notes by
+// index.
 type Table struct {
 	ID, Caption string
 	Of          string // subject of the rows, if similar tables have different subjects
@@ -96,7 +97,7 @@ type Table struct {
 	Common      []Item // notes that apply to all rows
 	Cards       bool   // on a narrow page, show each row as a card
 	Folded      bool   // collapsed initially, because it is long
-	Sorted      bool   // scripts let the reader sort it by any column
+	Sorted      bool   // the page's script lets the reader sort by any column
 }
 
 // Column is the heading of a column.
@@ -118,12 +119,12 @@ type TableRow struct {
 	Cell  *analysis.Cell // the cell that the row describes
 }
 
-// TableCell holds text, a smaller second line, and a long form. Num and More identify the numbers that are
-// shown, so that a program can check the page.
+// TableCell holds a text, a smaller second line, and a long text that is shown on hover. Num and More
+// identify the numbers that are shown, so that a program can check the page.
 type TableCell struct {
 	Head      string // heading on a card, if it differs from the column's heading
 	Text      string
-	Href      string // page of the site, or source
+	Href      string // address of a page of the site, or of a source
 	Class     string // colour of the level
 	Pre       string // text before the second line, such as "p99"
 	Sub, Long string
@@ -180,17 +181,16 @@ type MetricTables struct {
 	Tables []MetricTable
 }
 
-// MetricTable holds the metrics of a cell. A row holds indexes into Names and Words, then the number of
-// trials, then median, low and high, each both formatted and exact. A row without a number ends after the
-// index into Words.
+// MetricTable holds the metrics of a cell. A row consists of an index into Names, an index into Words and the
+// number of trials. Then it has the median, low and high, each both formatted and exact. A row without a
+// number ends after the index into Words.
 type MetricTable struct {
 	Title string `json:"-"`
 	Cell  string
 	Rows  [][]any
 }
 
-// Drawing is implemented by whatever can draw itself at a width in CSS pixels. Its shapes have classes
-// instead of colours.
+// Drawing draws itself at a width in CSS pixels. Its shapes have classes instead of colours.
 type Drawing interface{ Draw(width float64) *canvas }
 
 func (Prose) kind() string  { return "prose" }

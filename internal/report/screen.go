@@ -30,7 +30,7 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 		}
 	}
 
-	return screenText(v, overfull, width, colour) // the tables alone take too much
+	return screenText(v, overfull, width, colour) // the tables alone have too many lines
 }
 
 // screenText renders the screen. A higher value of dense saves lines.
@@ -121,7 +121,7 @@ func firstOf(lines []string, n int) []string {
 
 func moreLines(n int) string { return fmt.Sprintf("%d more: --full", n) }
 
-// say adds lines under a name, unless there are none.
+// say adds lines under a name. Without lines, it adds nothing.
 func (f *Facts) say(name string, lines ...string) {
 	lines = once(nil, lines...)
 	if len(lines) > 0 {
@@ -219,7 +219,7 @@ func screenTables(v *view, dense int) (out []Block) {
 		out = append(out, t)
 	}
 
-	if len(notes) > 0 && len(v.openTables()) == 0 { // the marks are in the rows of the table of cells
+	if len(notes) > 0 && len(v.openTables()) == 0 { // the marks are in the rows of screenTable
 		out = append(out, List{Items: notes})
 	}
 
@@ -241,7 +241,7 @@ const (
 // maxReasons is the maximum number of reasons below the table.
 const maxReasons = 4
 
-// screenTable has one line per cell, in groups.
+// screenTable returns a table with one line per cell, in groups.
 func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]string) Table {
 	rates := distinct(cells, func(c *analysis.Cell) string { return rateOf(c) })
 	head := "rate"
@@ -319,8 +319,8 @@ func (v *view) intervalHead(cells []*analysis.Cell) string {
 	return cmp.Or(strings.Join(words, " or "), "interval") + bracket(around("n=", runs, ""))
 }
 
-// plainRatio formats the rate as a share of the rate that the same cell has without something, such as a
-// tunnel or a filter. It returns "" if the baseline is another cell.
+// plainRatio formats the rate as a share of the baseline, if the baseline is the same cell without something,
+// such as a tunnel or a filter. Otherwise, it returns "".
 func plainRatio(c *analysis.Cell) string {
 	if c.OfBaseline == nil || !strings.HasPrefix(c.OfBaseline.Of, "same without ") &&
 		!strings.HasPrefix(c.OfBaseline.Of, "same with no ") {
@@ -557,7 +557,7 @@ func bottleneckFacts(v *view, dense int) Facts {
 		}
 
 		if dense < 7 {
-			fact.Value += f.runnerUp() // last, because the text before it is about the first cause
+			fact.Value += f.runnerUp() // added last, because the text before it is about the first cause
 		}
 
 		facts.Items = append(facts.Items, fact)
@@ -633,7 +633,8 @@ func (v *view) names() *cellNames {
 
 // who names the cells of a finding by the fewest words that match only these cells. If most is not 0, it
 // limits the number of sets of cells that are named. The words of a set are joined by a dot, as in labels,
-// and the sets by a semicolon. If that takes fewer words, who names the cells that are left out instead.
+// and the sets by a semicolon. If it is shorter to name the cells that are not in the finding, who returns
+// "all but" and the name of those cells.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
 	wanted, others := newCellSet(len(n.cells)), n.every()
@@ -674,7 +675,7 @@ func (v *view) who(f finding, most int) string {
 	return strings.Join(names, "; ") + more
 }
 
-// sets names sets of cells that together are the cells in wanted. It returns nil if a few words do not
+// sets returns the names of sets of cells that together make up wanted. It returns nil if a few words do not
 // suffice.
 func (n *cellNames) sets(wanted cellSet) (names []string) {
 	for nameless := slices.Clone(wanted); nameless.count() > 0; {
@@ -727,8 +728,8 @@ const (
 )
 
 // cover returns words that only cells in wanted have, and the cells with these words as covered. It chooses
-// the words that match the most cells in nameless and, if several choices match as many, the fewest words. If
-// there are no such words, covered is nil.
+// the words that match the most cells in nameless. If several choices match equally many, it chooses the one
+// with the fewest words. If there are no such words, covered is nil.
 func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cellSet) {
 	most := 1
 	var at [maxWords]cellSet // per recursion depth: the cells that match the chosen words
@@ -801,7 +802,7 @@ func (v *view) worstAdded() string {
 	}
 
 	head, rest := v.headAndRest(c)
-	if len(head) > 1 { // a tunnel; there is no space for the other words
+	if len(head) > 1 { // with a tunnel, there is no space for "TCP"
 		head = without(head, "TCP")
 	}
 
@@ -815,7 +816,7 @@ func (v *view) worstAdded() string {
 		bracket(joined(", ", "bufferbloat grade "+metrics.Bufferbloat(ns), doubt))
 }
 
-// changes describes the settings that avoid a caveat, by kind.
+// changes maps the kind of a caveat to the settings or the command that avoid the caveat.
 var changes = map[string]string{
 	"few-runs":      "--set method.runs=6",
 	"super-packets": "--set matrix.offload=wire",
@@ -823,8 +824,8 @@ var changes = map[string]string{
 	"time-spent":    "chokepoint resume",
 }
 
-// change describes how to avoid a caveat of the run. Settings do not change an imported run. For such a run,
-// only the caveat few-runs can be avoided.
+// change describes how to avoid a caveat of the run. Settings do not change an imported run, so only the
+// caveat few-runs can be avoided there.
 func (v *view) change(kind string) string {
 	switch {
 	case len(v.Run.ImportedFrom) == 0:

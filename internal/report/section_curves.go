@@ -65,10 +65,10 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			continue
 		}
 
-		class := v.colour("line", key) // used if several factors distinguish the lines
+		class := v.colour("line", key) // applies if several factors distinguish the lines
 		switch {
 		case d.Name == v.line:
-			class = "c0" // because each line has all the levels that have colours
+			class = "c0" // each line has all the levels that have colours
 		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
@@ -132,7 +132,7 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	}
 
 	if len(taken) < len(cells) {
-		return all // because an omitted factor also varies on its own
+		return all // an omitted factor also varies on its own
 	}
 
 	return names

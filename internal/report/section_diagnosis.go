@@ -207,11 +207,12 @@ func (f finding) gain() string {
 }
 
 // minUnexplained is the smallest unexplained slowdown that the report mentions. The unexplained slowdown is
-// the slowdown against the baseline ÷ the maximum gain from removing the cause.
+// the slowdown relative to the baseline, divided by the maximum gain from removing the cause.
 const minUnexplained = 1.5
 
-// unexplained describes how much of the slowdown against the baseline the cause leaves unexplained. The
-// baseline is, for example, a cell without a tunnel. unexplained describes the cell where most remains.
+// unexplained describes how much of the slowdown relative to the baseline the cause leaves unexplained. The
+// baseline is, for example, a cell without a tunnel. If the finding has several cells, unexplained describes
+// the cell with the largest unexplained part.
 func (f finding) unexplained() string {
 	text := ""
 	most := minUnexplained

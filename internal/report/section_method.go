@@ -55,7 +55,7 @@ func (v *view) pictures() []Figure {
 		})
 	}
 
-	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // no traffic was sent
+	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // in the second case, no traffic was sent
 		return out
 	}
 

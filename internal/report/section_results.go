@@ -79,7 +79,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		}
 
 		cycles := metrics.CyclesPerByte
-		if has(c, metrics.CyclesPerOp) { // keys are not measured per byte
+		if has(c, metrics.CyclesPerOp) { // key operations are not measured per byte
 			cycles = metrics.CyclesPerOp
 		}
 
@@ -150,7 +150,7 @@ func cycleHead(all []*analysis.Cell) string {
 	return "per " + strings.Join(per, ", ")
 }
 
-// rateHead returns the heading of the rates. It says what they count.
+// rateHead returns the heading of the rates, which says what the rates count.
 func rateHead(all []*analysis.Cell) string {
 	if len(all) > 0 && every(all, enciphered) {
 		return "of the cipher"
@@ -179,8 +179,9 @@ func testerCell(c *analysis.Cell) TableCell {
 	return TableCell{Text: unit.Ratio(share), Long: "of " + c.Ceiling.TesterKind}
 }
 
-// testerShare returns a cell's rate as a share of the tester's maximum. It returns 0 if the maximum is
-// unknown. It also returns 0 if the rate clearly exceeds it, because it was then not the maximum.
+// testerShare returns a cell's rate as a share of the tester's maximum. It returns 0 if this maximum is
+// unknown. It also returns 0 if the rate clearly exceeds the measured maximum, because the real one is then
+// higher.
 func testerShare(c *analysis.Cell) float64 {
 	if exceedsTester(c) {
 		return 0
@@ -326,7 +327,7 @@ func quantities(text string) (at [][]int) {
 	return at
 }
 
-// replaceQuantities replaces each quantity by the result of say.
+// replaceQuantities replaces each quantity with the result of say.
 func replaceQuantities(text string, say func(i int, number string) string) string {
 	var b strings.Builder
 	from := 0
@@ -344,7 +345,7 @@ func likeText(a, b string) bool {
 	return a == b || replaceQuantities(a, sign) == replaceQuantities(b, sign)
 }
 
-// merged returns the note. Each quantity that differs between texts is replaced by a range.
+// merged returns the note. A range replaces each quantity that differs between texts.
 func (n *sharedNote) merged() Item {
 	item := n.item
 	if len(n.rows) > 1 && len(item.Evidence) > 0 {

@@ -81,7 +81,7 @@ func extent(v *view) string {
 // cpuNoise removes the superfluous words from the names of CPUs.
 var cpuNoise = strings.NewReplacer("(R)", "", "(TM)", "", " Processor", "", " CPU", "")
 
-// machine describes the host of the lab or, if each node is a machine, both endpoints.
+// machine describes the host of the lab. If each node is a machine of its own, it describes both endpoints.
 func machine(all []record.Environment) string {
 	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
 	var ends []string

@@ -50,7 +50,7 @@ func (Form) kind() string { return "form" }
 // Field is a text field, or a choice between its options.
 type Field struct {
 	Name, Label, Value string
-	Type               string // of a text field in HTML; "" means text
+	Type               string // HTML type of a text field; "" means text
 	Complete           string // what the browser may fill in (attribute autocomplete), or ""
 	Options            []Option
 }
@@ -77,7 +77,7 @@ var servedLayout = sync.OnceValues(func() (*template.Template, error) {
 	return t, err
 })
 
-// HTML renders the page. Except for its links, the page needs nothing else from the network.
+// HTML renders the page. The page loads no other files.
 func (p ServedPage) HTML() ([]byte, error) {
 	t, err := servedLayout()
 	if err != nil {

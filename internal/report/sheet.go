@@ -310,9 +310,9 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 	return around("; limits: ", strings.Join(distinct(all, caveatKind), ", "), "")
 }
 
-// dense is the number of pixels per unit of a PNG without a requested size, for high-resolution screens. A
-// PNG that would exceed maxDense pixels has one pixel per unit. One that would exceed maxPixels is refused:
-// a chart of a thousand cells would need half a gigabyte of memory.
+// dense is the number of pixels per unit of a PNG without a requested size, for high-resolution screens. If
+// the PNG would then exceed maxDense pixels, it has one pixel per unit. If it would still exceed maxPixels,
+// it is refused, because a chart of a thousand cells would need half a gigabyte of memory.
 const dense, maxDense, maxPixels = 2, 8e6, 30e6
 
 var errTooLarge = errors.New("it is too large")

@@ -201,7 +201,8 @@ func (s *site) index() *sitePage {
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
 			each(speeds, func(x catalogue.Speed) string { return x.Source }))
-		for _, w := range powers { // take the last figure, but one of another year only if there is no other
+		// Take the last figure of the device itself or, without one, the first figure of another model year.
+		for _, w := range powers {
 			sources = append(sources, w.Source)
 			watts := w.Watts()
 			if watts != "" && (w.Device == name || power.Text == none.Text) {
@@ -298,8 +299,8 @@ func (s *site) shortSource(id string) string {
 	return id
 }
 
-// powers returns the power figures of a device. They include the figures of another year's model of the
-// device, unless that model has its own page.
+// powers returns the power figures of a device. They include the figures of another model year of the device,
+// unless that model year has its own page.
 func (s *site) powers(device string) []catalogue.Power {
 	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
 		return w.Device == device || s.page[w.Device] == ""
@@ -342,7 +343,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	}
 
 	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
-	doubt, left := false, 0 // left counts doubtful results that are omitted because there are others
+	doubt, left := false, 0 // left counts the doubtful results that are omitted
 	for _, device := range s.devices {
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {

@@ -293,7 +293,8 @@ func (s stages) top() diagnosis.Stage {
 	return slices.MaxFunc(s, func(a, b diagnosis.Stage) int { return cmp.Compare(weight(a), weight(b)) })
 }
 
-// strip draws the same path flat, for the first screen. It shows only the top stage of each node.
+// strip draws the path of a diagnosis in a few lines, for the first screen. It shows only the top stage of
+// each node.
 type strip stages
 
 // Dimensions of the strip.
@@ -340,7 +341,7 @@ func (s strip) Draw(width float64) *canvas {
 
 	if len(shared) > 0 {
 		one := shared.top()
-		if one.Utilisation != nil { // the stage stands for cores; otherwise, for what uses the cores
+		if one.Utilisation != nil { // otherwise, the stage is not the cores, but what uses them
 			one.Label += ", shared by all nodes"
 		}
 

@@ -15,7 +15,7 @@ type timeline struct {
 	Class       string  // colour of the cell
 	Window      float64 // length of the measured window in s
 	Lines       []timeLine
-	Cores       []coreLine // cores during the trial whose line is strong
+	Cores       []coreLine // cores during the trial that is drawn with a strong line
 	CoreName    string     // name of the node that has the cores
 }
 
@@ -158,7 +158,7 @@ func (t timeline) rowHeight() float64 {
 	}
 }
 
-// heat draws one row per core, with one path per level of darkness.
+// heat draws one row per core, with one SVG path per level of darkness.
 func (t timeline) heat(c *canvas, x linear, top, row float64) {
 	var paths [heatLevels + 1]string
 	for i, k := range t.Cores {

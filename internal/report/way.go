@@ -25,8 +25,8 @@ func stageName(a diagnosis.Account) string {
 	return a.Element + " " + a.Stage // the queue or filter of a device
 }
 
-// rows returns the stages with counted packets or delay. It omits the number that the sender passed to its
-// stack if the counters there do not balance, because that number then does not count packets.
+// rows returns the stages with counted packets or delay. The first stage is the sender's stack. If its
+// counters do not balance, the number that entered it does not count packets, so rows omits this number.
 func (l way) rows() (out []diagnosis.Account) {
 	for i, a := range l.Data {
 		if a.In == nil || a.Out == nil {
@@ -42,8 +42,8 @@ func (l way) rows() (out []diagnosis.Account) {
 	return out
 }
 
-// balanced reports whether the packets that entered a stage equal those that left, died or stayed there,
-// within 2 % or 20 packets, because counters are not read at the same time.
+// balanced reports whether the packets that entered a stage equal those that left, were lost or stayed there.
+// It allows for a difference of 2 % or 20 packets, because counters are not read at the same time.
 func balanced(a diagnosis.Account) bool {
 	return a.In == nil || a.Out == nil ||
 		math.Abs(*a.In-*a.Out-a.DiedPackets()-a.Held) <= max(*a.In/50, 20)

@@ -22,15 +22,16 @@ import (
 const (
 	eventsPath   = "/events"
 	pollEvery    = 2 * time.Second  // interval between two readings of the testbeds
-	aliveEvery   = 15 * time.Second // between events without news, which keep proxies connected
+	aliveEvery   = 15 * time.Second // interval of keep-alives for proxies while there is no news
 	sendTime     = 10 * time.Second // limit for a client to receive an event
-	maxShownAsks = 5                // answered requests that the page of a testbed shows
+	maxShownAsks = 5                // number of answered requests on the page of a testbed
 )
 
 // bed is a testbed as the API lists it.
 type bed struct {
 	store.Bed
-	Silent string `json:"silent,omitempty"` // reason for an alarm: it should have reported, or ended a job
+	// Silent is the reason for an alarm, such as an overdue report or job. It is absent if there is no alarm.
+	Silent string `json:"silent,omitempty"`
 }
 
 // bedList holds the testbeds as they were at one moment.

@@ -80,7 +80,7 @@ func (s *Server) keyOf(ctx context.Context, kind, run string) (string, error) {
 	return kind + " " + run + " " + revision, err
 }
 
-// derived is like made, but its caller must be inside a call of alone.
+// derived is like made, but may be called only by a function that runs in alone.
 func (s *Server) derived(ctx context.Context, kind, run string,
 	render func(*analysis.Document) ([]byte, error)) ([]byte, error) {
 	key, err := s.keyOf(ctx, kind, run)

@@ -23,9 +23,9 @@ const MinToken = 16
 const (
 	sessionTime  = 12 * time.Hour
 	maxSessions  = 32
-	maxWrong     = 10 // number of wrong tokens from one address
+	maxWrong     = 10 // maximum number of wrong tokens from one address
 	wrongTime    = time.Minute
-	maxAddresses = 1000 // number of addresses that sent wrong tokens
+	maxAddresses = 1000 // maximum number of addresses that sent wrong tokens
 )
 
 // gate decides who may act on testbeds: programs that send the token, and browsers that have exchanged it for
@@ -62,8 +62,8 @@ func newGate(token host.Secret, secure bool) *gate {
 	return g
 }
 
-// source returns the address of a client. For IPv6, it returns the /64 network, because one client may have
-// all of it.
+// source returns the address of a client. For IPv6, it returns the /64 network, because one client may use
+// all of its addresses.
 func source(r *http.Request) netip.Prefix {
 	name, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -214,7 +214,7 @@ func (g *gate) signed(r *http.Request) error {
 func (s session) key() []report.Field { return []report.Field{{Name: formKey, Value: s.form}} }
 
 // openGate adds the handlers with which browsers start and end a session, and with which browsers and
-// programs act.
+// programs send requests to testbeds.
 func (s *Server) openGate(g *gate) {
 	s.gate = g
 	s.handle("/login", htmlText, func(r *http.Request) ([]byte, error) { return s.loginPage(r, nil) })

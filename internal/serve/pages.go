@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	pageLength  = 50 // runs on a page of the list
-	perDevice   = 5  // newest runs shown for a device
+	pageLength  = 50 // number of runs on a page of the list
+	perDevice   = 5  // number of newest runs shown for a device
 	maxChoices  = 500
-	maxWords    = 200 // length of the search text in bytes
-	reloadAfter = 60  // interval in seconds, while a run in the list is running
+	maxWords    = 200 // maximum length of the search text in bytes
+	reloadAfter = 60  // reload interval in seconds while a run in the list is running
 )
 
 // links returns the links that every page has. The parameter here is the path of the current page.
@@ -264,7 +264,7 @@ func choices(heads []app.Head, of func(app.Head) string) []report.Option {
 	return options
 }
 
-// runTable returns a table with a row for each run, in the form that the command list prints.
+// runTable returns a table with a row for each run. It has the columns of the command list and the validity.
 func runTable(id string, runs []app.Listed) report.Table {
 	t := report.Table{ID: id, Cards: true}
 	for _, head := range []string{"Run", "When", "Device", "Plan", "Varied", "Best", "In", "Validity"} {
@@ -305,7 +305,7 @@ func runTable(id string, runs []app.Listed) report.Table {
 	return t
 }
 
-// cell returns a cell that shows a text, or that there is none.
+// cell returns a cell that shows a text, or a dash if there is none.
 func cell(text string) report.TableCell {
 	if text == "" || text == "-" {
 		return report.TableCell{Text: "–", Tone: report.Quiet}

@@ -32,23 +32,23 @@ import (
 
 // Limits of the server.
 const (
-	maxRequests = 64 // number of requests answered or waiting at once
+	maxRequests = 64 // number of requests that wait or are being answered
 	maxFrom     = 56 // of these, from one address of another machine
-	maxLists    = 4  // number of lists laid out at once
+	maxLists    = 4  // number of lists that are laid out at the same time
 	maxLive     = 32 // number of clients that receive events
 	maxLiveFrom = 8  // of these, from one address of another machine
-	maxPosts    = 8  // number of POST requests answered at once
+	maxPosts    = 8  // number of POST requests that are answered at the same time
 	maxPostFrom = 4  // of these, from one address of another machine
 	maxBody     = 16 << 10
 	maxHeader   = 16 << 10
 	readTime    = 10 * time.Second
-	bodyTime    = 2 * time.Second   // for the body of a request to arrive
-	waitTime    = 30 * time.Second  // to wait until other requests have derived documents
-	workTime    = 100 * time.Second // to answer, because the document of a long run takes time
-	answerTime  = 2 * time.Minute   // workTime, and the time to send the answer
-	liveTime    = 24 * time.Hour    // for events; after that, browsers ask for them again
+	bodyTime    = 2 * time.Second   // limit for the body of a request to arrive
+	waitTime    = 30 * time.Second  // limit for waiting while other requests derive documents
+	workTime    = 100 * time.Second // limit for an answer; the document of a long run takes time
+	answerTime  = 2 * time.Minute   // workTime plus the time to send the answer
+	liveTime    = 24 * time.Hour    // limit for a stream of events; browsers then open a new one
 	idleTime    = time.Minute
-	endTime     = 5 * time.Second // for answers in progress when the server ends
+	endTime     = 5 * time.Second // limit for answers in progress when the server ends
 )
 
 // Server answers requests about the runs of an App.
@@ -215,7 +215,7 @@ func notFound(what string) error {
 // errBusy is returned to a request that has waited too long for its turn.
 var errBusy = failure{http.StatusServiceUnavailable, "the server works on other requests; try again later"}
 
-// statusLeft is the status code that counts requests whose client left before the answer.
+// statusLeft is the status code under which the server counts requests whose client left before the answer.
 const statusLeft = 499
 
 func badRequest(text string) error { return failure{http.StatusBadRequest, text} }
@@ -320,7 +320,7 @@ type taken struct {
 }
 
 // take adds n to the number of places that an address occupies. It returns false if the address would then
-// occupy more than most places, because slow clients keep their places for a long time and would leave none
+// occupy more than most places. Slow clients keep their places for a long time and would otherwise leave none
 // for others. Clients on this machine are not counted, because they may come through a proxy.
 func (s *Server) take(t taken, n, most int) bool {
 	if t.from.Addr().IsLoopback() {
@@ -376,8 +376,8 @@ func (s *Server) named(r *http.Request) bool {
 	return ip.IsLoopback() || local != nil && hostName(local.String()) == ip.Unmap().String()
 }
 
-// foreign reports whether a browser says that a page of another site loads something from the server, which
-// costs time on this machine. Following a link to a page does not count.
+// foreign reports whether, according to the browser, a page of another site loads something from the server.
+// Such requests cost time on this machine. Following a link to a page does not count.
 func foreign(r *http.Request) bool {
 	h := r.Header
 	site := h.Get("Sec-Fetch-Site")
@@ -400,7 +400,7 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// handle answers GET requests for a path with the content that f returns. A page brings its own policy.
+// handle answers GET requests for a path with the content that f returns. A page contains its own policy.
 func (s *Server) handle(path, kind string, f func(*http.Request) ([]byte, error)) {
 	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		content, err := f(r)

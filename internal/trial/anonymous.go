@@ -18,13 +18,13 @@ import (
 // Patterns of text that may identify the owner of a router.
 var (
 	// wordLike matches words that may be an IP or hardware address. A word that is not an address may still
-	// contain one (ipv4).
+	// contain an IPv4 address, which ipv4 matches.
 	wordLike = check.Pattern(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
 	ipv4     = check.Pattern(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}`)
 	// hardware matches hardware addresses, and names that systemd derives from them.
 	hardware = check.Pattern(`(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}\b|\benx[0-9a-f]{12}\b`)
-	// keyLike matches keys, digests and certificates in hexadecimal or base64. A path may also contain
-	// slashes, but does not end in "=".
+	// keyLike matches keys, digests and certificates in hexadecimal or base64. Base64 with slashes must end
+	// in "=", because a path may contain slashes, too.
 	keyLike = check.Pattern(`-----BEGIN[^-]*-----[^-]*(?:-----END[^-]*-----)?|` +
 		`\b(?:0x)?[0-9A-Fa-f]{32,}\b|[0-9A-Za-z+/]{42,}==?|AAAA[0-9A-Za-z+/]{30,}|[0-9A-Za-z+]{42,}`)
 	// given matches the name and value of a property, in the syntax of JSON, uci, RouterOS or sh, if the
@@ -104,8 +104,8 @@ func (c *Conformance) personal() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nameDevices replaces the names that personal returns by "device1" and so on, in the names of facts and in
-// texts. It also replaces the names in data that was recorded before they were known.
+// nameDevices replaces the names that personal returns with "device1" and so on, in the names of facts and in
+// texts. It also replaces them in data that was recorded before all names were known.
 func (c *Conformance) nameDevices() {
 	words := map[string]string{}
 	for i, device := range c.personal() {
@@ -141,8 +141,7 @@ func (c *Conformance) nameDevices() {
 	}
 }
 
-// renameKeys makes the keys of a map anonymous in the same way as texts. Keys that become equal are
-// numbered.
+// renameKeys applies renamed and anonymous to the keys of a map. Keys that become equal are numbered.
 func (c *Conformance) renameKeys(all map[string]string, renamed func(string) string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {

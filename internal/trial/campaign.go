@@ -44,7 +44,7 @@ type Interim interface {
 	Narrow(cell string) bool
 	// Next returns the next trial in the search of a row. more is false once the search has ended.
 	Next(row record.Row) (next record.SearchTrial, more bool, err error)
-	// ShareOf returns the load, in payload bit/s, that is a share of another cell's measured rate.
+	// ShareOf returns the load, in payload bit/s, for a share of another cell's measured rate.
 	ShareOf(found factor.Found) (bps float64, err error)
 }
 
@@ -65,8 +65,8 @@ type Campaign struct {
 	NewInterim func(run *record.Run) Interim
 	// Brief returns the results of a finished trial for the live view. If Brief is nil, no results are shown.
 	Brief func(run *record.Run, t record.Trial) record.Event
-	// Install gets a firmware installed on the router, and returns when that is done. If Install is nil,
-	// there is nobody to install one.
+	// Install has a firmware installed on the router, and returns when this is done. If Install is nil, no
+	// firmware can be installed.
 	Install func(ctx context.Context, level string) error
 	// InstallWait limits the time until the router reports its new version; 0 means 5 min.
 	InstallWait time.Duration
@@ -82,8 +82,9 @@ type Campaign struct {
 	// Slack is the time that a trial may take in addition to its planned durations; 0 means 20 s, or 60 s
 	// with guests.
 	Slack time.Duration
-	// Until is the time limit of the campaign. The campaign ends before the first row that, judging by
-	// previous rows, would end later, and records this in the run. Zero means no limit.
+	// Until is the time limit of the campaign. Before each row, the campaign estimates from previous rows
+	// when the row would end. If this is later than Until, the campaign ends and records this in the run.
+	// Zero means no limit.
 	Until time.Time
 
 	meter        *meter.Meter // power meter while it is being read; may be nil
@@ -101,7 +102,7 @@ type Campaign struct {
 	installed         bool
 	interim           Interim           // results that later rows depend on
 	skip              map[string]bool   // keys of skipped cells
-	rebooted          map[string]bool   // keys of cells; see rebootFor
+	rebooted          map[string]bool   // keys of cells for which routers were rebooted; see rebootFor
 	kernels           map[string]string // name of the first machine for each boot id
 	boots             map[string]string // boot ids in the previous trial; see record.Trial.Boots
 	attempts          map[string]int    // number of attempts in Done, by row
@@ -320,11 +321,11 @@ func (c *Campaign) outset() (finished int, rows []record.Row) {
 	for _, t := range c.Done {
 		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
 		if t.Status == record.TrialOK {
-			done[t.Row.ID] = true // a row whose trial failed is repeated
+			done[t.Row.ID] = true // rows without a successful trial are repeated
 		}
 	}
 
-	for _, t := range c.Done { // a search has many trials, and may not be finished
+	for _, t := range c.Done { // a search has several trials, and may not be finished
 		if done[t.Row.ID] && c.Run.Design.Searches(t.Row.Assignment) && !c.searched(t.Row) {
 			delete(done, t.Row.ID)
 		}

@@ -40,7 +40,7 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 	}
 
 	var theirs []record.Ceiling
-	if far.Version == "" { // the far end is an agent of chokepoint
+	if far.Version == "" { // the far end is an agent of this run; otherwise, it is a peer
 		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
 	} else {
 		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)

@@ -26,8 +26,8 @@ type cipherNode struct {
 	host     host.Host // runs commands on the node
 	cpus     int
 	watched  string            // node whose telemetry covers the CPUs of this node
-	rounds   float64           // cycles per round of probe clock's loop, or 0
-	versions map[string]string // versions of libraries, as far as they were requested
+	rounds   float64           // cycles per round of the clock probe's loop; 0 means unknown
+	versions map[string]string // versions of the libraries that were requested so far
 }
 
 // cipherNodeOf returns a node and the properties of its CPUs.
@@ -56,9 +56,9 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 		return nil, err
 	}
 
-	// A round of the probe's loop consists of three shifts and three exclusive ors, each of which depends on
-	// the previous operation. Only on x86 is it known that each operation takes one cycle and that two are
-	// never executed at once.
+	// A round of the clock probe's loop consists of three shifts and three exclusive ors, each of which
+	// depends on the previous operation. Only on x86 is it known that each operation takes one cycle and that
+	// two operations are never executed in the same cycle.
 	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
 		n.rounds = 6
 	}
@@ -67,8 +67,8 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 	return n, nil
 }
 
-// reach sets the host that runs commands on the node: the node's agent, which may be a new one, or its
-// shell.
+// reach sets the node, and the host that runs commands on the node. The host is the node's agent, which may
+// have been replaced since the last call, or the node's shell.
 func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err error) {
 	if n.node, err = l.Node(ctx, name); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (n *cipherNode) once(ctx context.Context, c cipher.Cell, long time.Duration
 const (
 	longestCipher = time.Minute            // maximum duration of one measurement by an agent
 	cipherGlance  = 10 * time.Millisecond  // long enough to find out whether a library supports the algorithm
-	refusalTime   = 500 * time.Millisecond // an openssl without the algorithm fails within it
+	refusalTime   = 500 * time.Millisecond // time within which an openssl without the algorithm fails
 )
 
 // lacks checks whether the node's library can measure the cell. It answers No only if this is certain.
@@ -232,9 +232,9 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 		return can, err
 	}
 
-	of.Threads = 1 // enough, because several threads work if one does
+	of.Threads = 1 // one thread is enough, because several work if one does
 	if of.Block > 0 {
-		of.Block = cipher.Small // any will do, because the result applies to all block sizes
+		of.Block = cipher.Small // any block size will do, because the result applies to all of them
 	}
 
 	a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {

@@ -231,7 +231,8 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 						})
 					}
 
-					for _, n := range t.Nodes { // all other nodes receive another route
+					// On all other nodes, the knob drops learnt path MTUs.
+					for _, n := range t.Nodes {
 						if !slices.Contains(ends, n.Name) {
 							nodes = append(nodes, n.Name)
 						}

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// firmwareTime limits the time from the user's step until the router reports the requested version.
-// firmwareStays is a shorter limit for a router that reports another version; such a router may not have
+// firmwareTime limits the time from the installation step until the router reports the requested version.
+// firmwareStays is a shorter limit for a router that reports another version. Such a router may not have
 // rebooted yet.
 const (
 	firmwareTime  = 5 * time.Minute
@@ -137,7 +137,7 @@ func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
 	return c.Learnt(ctx, cells, nil)
 }
 
-// install gets a firmware installed. It then reconnects to the router and reads the router's version.
+// install has a firmware installed. It then reconnects to the router and reads the router's version.
 func (c *Campaign) install(ctx context.Context, b *testbed, level string) error {
 	if c.Install == nil {
 		return errors.New(nobodyInstalls)

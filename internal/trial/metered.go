@@ -13,9 +13,9 @@ import (
 // meterWait limits the time to wait for the first reading of the power meter.
 const meterWait = 3 * time.Second
 
-// startMeter starts to read the run's power meter, unless the run has none or the user typed in its readings.
-// The function stop ends the reading. If the meter gives no reading, startMeter reports a warning and the run
-// continues.
+// startMeter starts to read the run's power meter, unless the run has no meter or the user typed in the
+// readings. The function stop ends the reading. If the meter gives no reading, startMeter reports a warning
+// and the run continues.
 func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil

@@ -30,7 +30,7 @@ type discoveredPath struct {
 	// and no NAT hides the address.
 	hears  netip.Addr
 	ends   [2]lab.Meeting
-	device [2]string // device of each end towards the other end; "" means unknown
+	device [2]string // network device through which each end reaches the other; "" means unknown
 	nat    string    // see lab.Lab.Translated
 	// unasked is set if the path was not explored, because the far end runs a third party's program.
 	unasked bool
@@ -88,7 +88,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 
 	d.load.Opener = x.opener[d.load.Protocol]
 	d.probeOpener = x.opener["udp"]
-	if d.wantMTU >= ethernetMTU { // no factor of the cell reduces it
+	if d.wantMTU >= ethernetMTU { // no factor of the cell reduces the MTU
 		d.wantMTU = x.mtu
 	}
 

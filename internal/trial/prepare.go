@@ -77,8 +77,7 @@ func (c *Campaign) reportSkipped(skipped []record.Skipped) {
 	}
 }
 
-// skipped reports whether a row is not executed, because its cell or all cells that share its path are
-// skipped.
+// skipped reports whether a row is left out because its cell or all cells that share its path are skipped.
 func (c *Campaign) skipped(row record.Row) bool {
 	if row.OfCell() {
 		return c.skip[row.Cell()]
@@ -113,7 +112,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		ID:         "check",
 	}
 	d, err := c.ask(row, l.Topology, c.Run.Design.Method)
-	if err != nil { // the level is invalid at its place
+	if err != nil { // a level is invalid at the place that the cell names
 		return check.Not("%v", err), nil
 	}
 
@@ -153,7 +152,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		if a.State == check.No {
 			what := s.Knob + "=" + s.Value + " on " + s.Node + " of lab " + c.Run.Lab
 			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
-				what = s.Knob + " on " + s.Node // because other values cannot be set, either
+				what = s.Knob + " on " + s.Node // the knob cannot be set to any value
 			}
 			return check.Not("%s: %s", what, a.Reason).Hinted("%s", a.Hint), nil
 		}
@@ -294,7 +293,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 				c.Run.Nodes = append(c.Run.Nodes, c.kernelOf(ctx, n))
 				at := len(c.Run.Environments)
 				if name == lab.HostNode {
-					at = 0 // first, because this machine runs the other nodes
+					at = 0 // this machine comes first, because it runs the other nodes
 				}
 
 				c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
@@ -349,7 +348,8 @@ func (c *Campaign) testbedsOf(topology string) (out []*testbed) {
 	return out
 }
 
-// leaveOutOthers removes facts that differ from those in a lab with guests of another size.
+// leaveOutOthers compares a node's facts with other, the node's environment in a lab with guests of another
+// size. It removes the facts that differ and records the reason.
 func (c *Campaign) leaveOutOthers(other record.Environment) {
 	i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool { return e.Node == other.Node })
 	e := &c.Run.Environments[i]
@@ -428,8 +428,8 @@ func (c *Campaign) inventoriesAfter(ctx context.Context) error {
 	return c.LearntAfter(ctx, after)
 }
 
-// Found reads the inventory of a node. It returns nil if the node cannot report an inventory. Parts that
-// cannot be read are missing, with the reason.
+// Found reads the inventory of a node. It returns nil if the node cannot report an inventory. For each part
+// that cannot be read, the inventory contains the reason.
 func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
 	n, err := l.Node(ctx, node)
 	var v *record.Inventory

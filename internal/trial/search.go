@@ -73,8 +73,8 @@ func knobLevel(s *record.SearchTrial) string {
 	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
 }
 
-// asks sets the load of the demand to the load of a search's trial. The load's rate is in payload bit/s
-// over all streams and directions.
+// asks sets the demand's load for a search's trial. A rate is in payload bit/s over all streams and
+// directions.
 func (d *demand) asks(s *record.SearchTrial) error {
 	d.load.Duration = s.Duration
 	if s.Unit == record.UnitFlows {

@@ -144,7 +144,7 @@ func card(facts map[string]string, dev string) string {
 		}
 	}
 
-	if facts["device:"+dev+":type"] == "wg" { // name of the type in RouterOS
+	if facts["device:"+dev+":type"] == "wg" { // RouterOS's name for WireGuard
 		text += ", WireGuard"
 	}
 
@@ -366,7 +366,7 @@ func passedBy(err error) check.Answer {
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
 }
 
-// crossed reads the router's counters until they have increased by the packets exchanged, or countTime has
+// crossed reads the router's counters until they have counted the packets exchanged, or until countTime has
 // passed.
 func crossed(ctx context.Context, got agent.Reached,
 	look func() ([]record.CounterDelta, error)) (check.Answer, error) {
@@ -394,8 +394,8 @@ func crossed(ctx context.Context, got agent.Reached,
 	}
 }
 
-// uncounted returns an error that names the first port counter that did not increase by the packets sent
-// in its direction.
+// uncounted returns an error that names the first port counter that did not increase by the amount of data
+// sent in its direction.
 func uncounted(moved []record.CounterDelta, got agent.Reached) error {
 	for _, m := range moved {
 		sent := got.Bytes

@@ -22,7 +22,7 @@ import (
 // attempt holds the state of a trial in progress.
 type attempt struct {
 	c       *Campaign
-	m       record.Method // in a search, with the duration that the search requests
+	m       record.Method // in a search, Duration is that of the trial
 	d       demand
 	t       *record.Trial
 	testbed *testbed
@@ -50,7 +50,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
 	if row.Kind == record.RowCipher {
-		limit += m.Duration + time.Second // because a measurement may have two parts of whole seconds
+		limit += m.Duration + time.Second // two parts are possible, and times are rounded up to seconds
 	}
 
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
@@ -80,8 +80,8 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 }
 
 // rebootFor reports whether virtual routers should be rebooted after a trial of a cell that ended with err.
-// This is the case if the path is dead. It is the case only once until a trial of the cell succeeds, because
-// the cell's own settings, such as a firewall, may block the path.
+// They should be rebooted if the path is dead, but only once until a trial of the cell succeeds, because the
+// cell's own settings, such as a firewall, may block the path.
 func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	switch key := cell.Key(); {
 	case err == nil:
@@ -162,7 +162,7 @@ func (a *attempt) run(ctx context.Context) error {
 		a.c.tell(record.Event{Event: "phase", Row: a.t.Row.ID, Phase: s.phase})
 		err := s.do(ctx)
 		last := &a.t.Phases[len(a.t.Phases)-1]
-		if last.End == 0 { // otherwise the phase ended at the end of the load's window
+		if last.End == 0 { // load sets the end of its window itself
 			last.End = host.Monotonic()
 		}
 
@@ -291,7 +291,7 @@ func (a *attempt) follow(settings []lab.Followed) {
 }
 
 func (a *attempt) verify(ctx context.Context) (err error) {
-	if a.d.probeOpener == "" || a.way.thirdParty { // because the path check would not be answered
+	if a.d.probeOpener == "" || a.way.thirdParty { // nothing would answer the path check
 		a.t.Path = &record.PathEvidence{Tunnel: a.way.path.Resolved}
 		if !a.way.thirdParty {
 			a.caveat("no-datagrams", "no UDP gets through between the machines: latency is not measured, "+

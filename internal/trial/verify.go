@@ -342,9 +342,9 @@ var (
 	errTooLarge = errors.New("the path's MTU, do not come back")
 )
 
-// blameMTU adds the name of a device to an error about the path's MTU: a device on the path that had a
-// smaller MTU when the run began. It returns that device's MTU, or 0 if there is no such device. It
-// ignores ports whose MTU the cell sets.
+// blameMTU looks for a device on the path that had a smaller MTU than wanted when the run began. It adds the
+// device's name to an error about the path's MTU, and returns the device's MTU, or 0 if there is no such
+// device. It ignores ports whose MTU the cell sets.
 func blameMTU(err error, found []record.Environment, t record.Topology, cell record.Factors, want int) (int,
 	error) {
 	sets := func(place string) bool { _, ok := factor.LinkMTU.At(cell, place); return ok }

@@ -22,13 +22,14 @@ import (
 // liveEvery is the interval at which the load of the host's cores is reported for the live view.
 const liveEvery = 250 * time.Millisecond
 
-// watches holds the watches of a lab. Probes with host scope run only on the host, and probes with node
-// scope on each node. A node without an agent is sampled by its driver, if the driver can.
+// watches holds the watches of a lab. Probes with host scope run on the host, and probes with node scope on
+// each other node. Guests and separate machines run all probes. If a node has no agent, its driver samples
+// it, if possible.
 type watches struct {
 	lab      *lab.Lab
 	watchers map[string]watcher
 	shown    string            // node whose cores the live view shows
-	missing  map[string]string // reasons by name of the node that is not watched
+	missing  map[string]string // reasons why nodes are not watched, by node
 }
 
 // watcher samples the telemetry of one node.
@@ -139,10 +140,10 @@ func (w *watches) open(ctx context.Context, n *lab.Node, probes []probe.Probe) e
 		watched = probes
 		options.Own = nil
 		options.Trace = n.Trace
-	case n.Facts.OwnMachine(): // all probes, even those for other programs, which also run there
+	case n.Facts.OwnMachine(): // all probes, including those for other programs, which may run there
 		watched = probes
 		if n.Facts.Clock != record.ClockSame {
-			options.Own = nil // because our process id means another process on that machine
+			options.Own = nil // our process id belongs to another process on that machine
 		}
 
 		if name == w.lab.Topology.Near {

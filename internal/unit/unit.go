@@ -87,7 +87,7 @@ func Significant(v float64, n int) string {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 
-	_, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', n-1, 64), "e") // of the rounded number
+	_, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', n-1, 64), "e") // exponent of the rounded number
 	e, _ := strconv.Atoi(exponent)
 	return strconv.FormatFloat(v, 'f', max(0, n-1-e), 64)
 }

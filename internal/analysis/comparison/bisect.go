@@ -19,16 +19,16 @@ const (
 
 // Bisect finds the version in a list that changed a result. The list starts with the oldest version. The
 // first version is the good end, and the last version is the bad end. Both were measured in blocks, and
-// OfVersions found that they differ. This difference is the step, and its position is the first version that
-// has it.
+// OfVersions found that they differ. This difference is the step. The position of the step is the first
+// version that has it.
 //
 // Bisect keeps a probability for each position of the step, and updates all of them with every run. The
 // blocks of the ends give the size of the step, the noise of a run and the drift of the tester. Bisect next
-// measures the version about which it is least certain: the version may or may not have the step. The search
-// ends when one position has nearly all the probability. The level of the tester is estimated from all runs,
-// because each run shows that level, whatever the position of the step. Therefore, the good end is booted
-// again in two cases only: if the level has become uncertain, and before an answer. The hypothesis of two
-// steps, each a part of the whole, competes with the hypothesis of a single step.
+// measures the version for which it is least certain whether the version has the step. The search ends when
+// one position has nearly all the probability. The level of the tester is estimated from all runs, because
+// each run shows that level, whatever the position of the step. Therefore, the good end is booted again in
+// two cases only: if the level has become uncertain, and before an answer. The hypothesis of two steps, each
+// a part of the whole, competes with the hypothesis of a single step.
 type Bisect struct {
 	Versions int          // number of versions
 	Unusable map[int]bool // versions that cannot be measured, such as commits that do not build
@@ -47,14 +47,14 @@ type VersionRun struct {
 type BisectStep struct {
 	Measure int // version to measure next
 	Outcome string
-	// The step lies in the versions from First to Last with probability P. For a culprit, they are the same
-	// version, unless the versions before it cannot be measured. If there is no single culprit, both are the
-	// version that lies between the ends.
+	// The step lies in the versions from First to Last with probability P. For a culprit, First and Last are
+	// the same version, unless the versions before it cannot be measured. If there is no single culprit, both
+	// are the version that lies between the ends.
 	First, Last int
 	P           float64
 }
 
-// Parameters of a bisection. They were chosen with simulations, see TestBisect.
+// Parameters of a bisection. They were chosen with simulations (see TestBisect).
 const (
 	sure         = 0.945 // minimum probability of an answer
 	severalPrior = 0.01  // probability of two steps, before the search
@@ -63,10 +63,10 @@ const (
 	outlierWidth = 25    // additional variance of an outlier, in multiples of a run's variance
 	minFit       = -690  // lower limit of a run's log-likelihood, however far the run deviates
 	minNoise     = 1e-6  // minimum variance of a run: versions differ by 0.1 % even if ends repeat exactly
-	driftPenalty = 1.5   // minimum log-likelihood that each faster drift must gain to be chosen
-	levelKnown   = 0.15  // largest standard deviation of the tester's level, as a share of the step
-	testerMoved  = 6.5   // minimum log-likelihood ratio at which the good end has moved by the step
-	testerStayed = -1.0  // maximum of the same ratio at which the good end has not moved
+	driftPenalty = 1.5   // log-likelihood that each faster drift must gain to be chosen
+	levelKnown   = 0.15  // largest standard deviation of a level that counts as known, as a share of the step
+	testerMoved  = 6.5   // log-likelihood ratio above which the good end has moved by the step
+	testerStayed = -1.0  // log-likelihood ratio below which the good end has not moved
 	settled      = 0.001 // variance of a version's share of the step, below which its side is known
 	runsOfOne    = 6     // maximum number of runs of one version
 )
@@ -88,7 +88,8 @@ type noise struct {
 	every      time.Duration
 }
 
-// belief is a normal distribution of the tester's level and of the step, both logarithms, after some runs.
+// belief is the joint normal distribution of two logarithms, the tester's level and the step, after some
+// runs.
 type belief struct {
 	level, step                float64
 	levelVar, stepVar, bothVar float64 // variances and covariance
@@ -97,8 +98,8 @@ type belief struct {
 }
 
 // add updates the belief with a run of a version that has the given share of the step. It returns how much
-// the run deviates from the prediction, and the variance of this deviation. A far outlier hardly changes the
-// belief.
+// the run deviates from the prediction, and the variance of this deviation. An extreme outlier hardly changes
+// the belief.
 func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance float64) {
 	y := math.Log(r.Value)
 	if b.at.IsZero() {
@@ -212,8 +213,8 @@ func (b Bisect) Next() BisectStep {
 	return s.checked(found)
 }
 
-// beside returns the version just before, or at, the most probable position if it has not been measured. It
-// returns 0 if both versions were measured or are ends.
+// beside returns the version just before the most probable position or, if that version was measured, the
+// version at the position. It returns 0 if both versions were measured or are ends.
 func (s search) beside() int {
 	for i := s.best - 1; i <= s.best; i++ {
 		v := s.usable[i]
@@ -284,8 +285,8 @@ func (s search) suspects() BisectStep {
 }
 
 // checked returns the answer if the good end was measured after all other versions and has not moved since
-// the search began. Otherwise, it requests a run of the good end or, if the good end has moved, blames the
-// tester.
+// the search began. Otherwise, it requests a run of the good end or, if the good end has moved, returns the
+// outcome BisectTester.
 func (s search) checked(answer BisectStep) BisectStep {
 	n, sum := 0., 0.
 	for i := len(s.runs) - 1; i >= 0 && s.runs[i].Version == 0; i-- {
@@ -348,7 +349,7 @@ func (b Bisect) search() search {
 	m := len(s.usable)
 	s.single, s.mean, s.square = make([]float64, m), make([]float64, m), make([]float64, m)
 	fit := s.fits()
-	// The weight of a position counts the unusable versions before it.
+	// The weight of a position includes the unusable versions before it.
 	weight := func(i int) float64 { return float64(s.usable[i] - s.usable[i-1]) }
 	one, two := 0., 0.
 	for i := 1; i < m; i++ {

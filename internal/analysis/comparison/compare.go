@@ -43,9 +43,9 @@ type pair struct {
 	baseline      bool // the reference cell is the plan's baseline
 }
 
-// pairsOf returns, for each cell, the pairs with the cells that differ from it in exactly one way: one factor
-// is at its baseline level, or the cell is the plan's baseline. If no cell has a setting or a guest's size at
-// its baseline level, the level listed first is the baseline. Different kinds of load are not paired.
+// pairsOf pairs each cell with the plan's baseline, and with each cell that has the same levels except for
+// one factor at its baseline level. If no cell has a setting or a guest's size at its baseline level, the
+// level listed first is the baseline. Different kinds of load are not paired.
 func pairsOf(design *record.Design, groups []*metrics.Cell) []pair {
 	var pairs []pair
 	c := design.Catalogue
@@ -322,15 +322,15 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	return out
 }
 
-// Comparison compares a cell with another one.
+// Comparison compares a cell with another cell.
 type Comparison struct {
 	Metric  string         `json:"metric"`
 	Factors record.Factors `json:"factors"`
 	Against record.Factors `json:"against"`
-	Name    string         `json:"name"` // what follows "a share", such as "of the same without tunnel"
+	Name    string         `json:"name"` // words after "a share", such as "of the same without tunnel"
 	Ratio   float64        `json:"ratio"`
-	// Difference reports that Ratio, Low and High are a difference in the metric's unit, because zeros leave
-	// no ratio.
+	// Difference reports that Ratio, Low and High are differences in the metric's unit, because a value of
+	// zero allows no ratio.
 	Difference bool `json:"difference,omitempty"`
 	statistics.Spread
 	PValue      float64  `json:"p_value,omitempty"` // see Test

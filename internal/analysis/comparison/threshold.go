@@ -22,7 +22,7 @@ type Threshold struct {
 }
 
 // Thresholds checks each requirement in each cell to which it applies. A cell that was skipped, failed or not
-// measured does not meet the requirement, and Reason states which.
+// measured does not meet the requirement. Reason states which of these applies.
 func Thresholds(required []record.Requirement, cells []*metrics.Cell, skipped []record.Skipped) []Threshold {
 	var out []Threshold
 	for _, r := range required {
@@ -101,7 +101,7 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 	return t
 }
 
-// reasonsOf lists the reasons of a cell, such as ": background-load: other processes …; …".
+// reasonsOf lists the reasons for a cell's grade, such as ": background-load: other processes …; …".
 func reasonsOf(c *metrics.Cell) string {
 	text := ""
 	for i, r := range c.Reasons {

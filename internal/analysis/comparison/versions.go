@@ -28,9 +28,9 @@ type Versions struct {
 
 // OfVersions compares new versions with an old one, block by block. all has one element per version, which
 // holds the cells of that version. The verdict is Different only if each of the first six blocks shows the
-// change, its median exceeds 1 %, and six further blocks all show it again. Disturbed nights and single
-// spikes hardly ever meet this rule, but they often pass a test of the data of one night. The p-value is
-// corrected for the comparisons of all versions.
+// change, the median change exceeds 1 %, and six further blocks all show it again. A disturbed night or a
+// single spike rarely satisfies this rule, although it often passes a test on the data of one night. The
+// p-value is corrected for the comparisons of all versions.
 func OfVersions(all [][]Versions) [][]Comparison {
 	var flat []Comparison
 	var family []map[int]float64

@@ -174,7 +174,7 @@ func (s *sweep) measure() {
 	}
 
 	// slope is Δ ln packets per second ÷ Δ ln packet size. If the sender did not exceed the limit, its rate
-	// is only a lower bound of the path's.
+	// is only a lower bound of the path's rate.
 	slope := math.Log(large.pps()/small.pps()) /
 		math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	if small.exceeds() && (large.exceeds() || slope > -.3) || large.exceeds() && slope < -.3 {

@@ -51,7 +51,7 @@ func (s *sweep) check() []Candidate {
 }
 
 // special returns a candidate for a class that must outweigh the limit that any path shows at full rate. It
-// adds a term that is met to the same degree as the given terms together.
+// adds a supporting term, which is met to the same degree as the given terms together.
 func special(terms ...Term) Candidate {
 	return candidate(append(terms, supports("special", met(terms...)))...)
 }

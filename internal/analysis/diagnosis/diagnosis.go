@@ -376,9 +376,9 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 func (c Cause) place() place { return place{c.Node, c.Element} }
 
 // typical returns the candidate that represents the trials. If at least half of the trials were examined,
-// this is the candidate with the median score (the lower of the two in the middle). Otherwise, it is one of
-// the candidates that were not examined, which gives the reason. For the class "healthy", typical uses the
-// lower quartile instead of the median: three of four trials must be unlimited.
+// this is the candidate with the median score (the lower of the two in the middle). Otherwise, it is a
+// candidate that states why it was not examined. For the class "healthy", typical uses the lower quartile
+// instead of the median: three of four trials must be unlimited.
 func typical(all []Candidate) Candidate {
 	lacks := func(j Candidate) bool { return j.NotExamined != "" }
 	with := slices.DeleteFunc(slices.Clone(all), lacks)

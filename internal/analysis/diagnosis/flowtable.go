@@ -12,8 +12,8 @@ import (
 const FlowtableFactor = "flowtable"
 
 // FlowtableLoss describes the owner's rules that a flowtable would bypass on a node: rules that limit, drop,
-// log or count forwarded packets. If the packet filter of a machine outside the lab could not be read, it may
-// have such rules. FlowtableLoss returns "" if a flowtable bypasses no such rule.
+// log or count forwarded packets. A packet filter that could not be read, on a machine outside the lab, may
+// contain such rules. FlowtableLoss returns "" if a flowtable bypasses no such rule.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	unread := "it may take away rules of the owner of " + n.Name + ": "
 	for _, part := range []string{"filter", "iptables"} {

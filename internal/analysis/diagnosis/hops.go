@@ -234,7 +234,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
 	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
 	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
-	// The kernel counts packets per segment, but overlimits per merged packet.
+	// The kernel counts segments as packets, but counts overlimits per merged packet.
 	q.overlimits = ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(o.passed(at, "tx"))
 	q.kind, q.managed = o.kindOf(at)
 	q.rateBps = 8 * o.perSecond(o.passed(at, "tx").bytes)
@@ -332,7 +332,7 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 
 // delay holds the delay that a load adds to RTTs, in ns.
 type delay struct {
-	probes, tcp float64 // median RTT of probes, and of TCP itself, minus lowest
+	probes, tcp float64 // median RTT of probes, and of TCP itself, each minus lowest
 	lowest      float64 // lowest RTT seen
 }
 

@@ -241,8 +241,8 @@ func (o *Observation) queueAccounts(h hop) (out []Account) {
 	return out
 }
 
-// leftLast returns the packets that left the last stage with a count. It returns nil if the last stage is a
-// link, which has no count.
+// leftLast returns the number of packets that left the last stage that counted them. It returns nil if that
+// stage is followed by a link, which has no count.
 func leftLast(stages []Account) *float64 {
 	for _, a := range slices.Backward(stages) {
 		if a.Out != nil || a.Stage == StageLink {

@@ -32,7 +32,8 @@ var linkRate = Rule{
 		q, held, why := o.held()
 		got := o.goodput()
 		share := ratio(got, o.Line.Value)
-		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer)) // a policer drops, a link queues
+		// A policer drops packets, and a link queues them.
+		polices := strings.HasPrefix(o.Line.Kind, string(factor.Policer))
 		switch {
 		case share > 0 && !polices && (why != "" || q.holds() < .03):
 			return place{Element: o.Line.Kind}.candidate(requires("throttles", share, .8, .95).by(

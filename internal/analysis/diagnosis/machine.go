@@ -79,7 +79,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
 	}
 
-	sorted := slices.Clone(s.Cores) // stable, so that Full and Slack differ even if all are equal
+	sorted := slices.Clone(s.Cores) // sorted stably, so that Full and Slack differ even if all are equal
 	slices.SortStableFunc(sorted, func(a, b Core) int { return cmp.Compare(b.Busy, a.Busy) })
 	s.Full, s.Slack = sorted[0], sorted[len(sorted)-1]
 	for _, c := range s.Cores {

@@ -24,9 +24,9 @@ type Stage struct {
 	Choke       bool     `json:"choke,omitempty"` // the first cause is at this stage
 }
 
-// Spent reports whether the stage's utilisation grows with the rate and cannot exceed 1, such as the busy
-// share of a core or a link. If a machine runs several nodes, its cores count only together, because work
-// moves between them.
+// Spent reports whether the stage's utilisation grows with the rate and cannot exceed 1. The busy share of a
+// core or a link is an example. If a machine runs several nodes, only all its cores together count, because
+// work moves between cores.
 func (s Stage) Spent() bool {
 	switch s.Label {
 	case sending, receiving, allCores:

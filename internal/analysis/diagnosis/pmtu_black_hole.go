@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pmtuBlackHole describes large packets that are lost without an ICMP error. The trial itself may fail
-// because of it.
+// pmtuBlackHole describes large packets that are lost without an ICMP error. This loss may make the
+// trial itself fail.
 var pmtuBlackHole = Rule{
 	Class:    PMTUBlackHole,
 	Wasteful: true,

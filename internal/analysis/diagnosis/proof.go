@@ -124,7 +124,7 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 
 		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
-		if step.Resource > 1 && p.falls() { // the step looks for the next limit only
+		if step.Resource > 1 && p.falls() { // the step only looks for the next limit
 			// A raised limit may itself reduce the rate, but does so less if it is raised further.
 			if a.Ratio.Median < nextMet*step.Resource {
 				p.Headroom = max(p.Headroom, a.Ratio.Median)
@@ -349,9 +349,10 @@ func (p *Proof) Predict(gain float64, by string) {
 	}
 }
 
-// Decide combines the results of the experiments about a cause. First comes a confirmation by a rate that
-// rose without the limit, then a refutation, and then any other confirmation. The latter counts only if the
-// rate had to change in the experiment. Experiments in which the rate should not change can only refute.
+// Decide combines the results of the experiments about a cause. If the rate rose when the limit was removed,
+// the cause is confirmed, whatever the other results. Otherwise, a refutation outweighs any other
+// confirmation. Such a confirmation counts only if the rate had to change in the experiment. Experiments in
+// which the rate should not change can only refute.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	for _, p := range proofs {

@@ -77,7 +77,8 @@ var reordering = Rule{
 const minReordered = .05
 
 // delaying returns the port on the load's path whose queue holds packets longest. If no queue holds packets,
-// it returns the devices over which a node spreads the packets. Otherwise, it returns wholePath.
+// it returns the devices over which a node spreads the packets. If there are no such devices either, it
+// returns wholePath.
 func (o *Observation) delaying() place {
 	at := place{}
 	longest := 0.0

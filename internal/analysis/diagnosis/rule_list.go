@@ -8,9 +8,9 @@ import (
 )
 
 // Cost of matching a packet against one rule, in iterations of the loop that the clock probe times. It was
-// measured with lists of 2,000 to 5,000 rules, on a CPU and in emulation, where the emulator interprets the
-// kernel's rule interpreter. IPv6 costs more because nftables has no fast path for addresses of 16 bytes
-// (nft_do_chain, net/netfilter/nf_tables_core.c).
+// measured with lists of 2,000 to 5,000 rules, on a real CPU and on an emulated one. In emulation, the
+// kernel's rule interpreter is itself interpreted. IPv6 costs more because nftables has no fast path for
+// addresses of 16 bytes (nft_do_chain, net/netfilter/nf_tables_core.c).
 const (
 	ruleRounds         = 3.5
 	ruleRoundsIPv6     = 16.0

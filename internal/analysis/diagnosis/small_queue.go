@@ -117,9 +117,9 @@ func networkFact(share float64) Fact {
 		"neither the application nor a window nor a buffer held TCP back for %h of the time")
 }
 
-// overflows returns the terms for a FIFO that is too small. Two observations contradict it: a delay,
-// increasingly from short to long (in ns), and a queue at its configured rate, because such a queue drops the
-// excess.
+// overflows returns the terms for a FIFO that is too small. Two observations contradict it. One is a delay,
+// whose weight grows from none at short to full at long (both in ns). The other is a queue at its configured
+// rate, because such a queue drops the excess.
 func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
 	d, _ := o.addedDelay()
 	return []Term{drops, contradicts("delay", d.queueing(), short, long),

@@ -216,8 +216,8 @@ var sweeps = map[string][]struct {
 
 var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 
-// scaled returns an experiment at the tester. Its steps are the present amount of a factor, now, multiplied
-// by each of the shares.
+// scaled returns an experiment at the tester. Each step multiplies now, the present amount of the factor, by
+// one of the shares.
 func scaled(name string, now, expect float64, why string, shares ...float64) Experiment {
 	e := Experiment{Factor: name, From: FromTester, Expect: expect, Why: why, Resource: shares}
 	for _, share := range shares {

@@ -24,8 +24,9 @@ var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorker
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// symptoms lists which classes explain others. In each entry, the classes in the field of explain the classes
-// in the field classes, because they cause them or leave them less to do.
+// symptoms lists which classes explain others. In each entry, the field "of" holds the explaining classes,
+// and the field "classes" the explained ones. A class explains another if it causes that class, or keeps it
+// from being the limit.
 var symptoms = []struct{ of, classes []string }{
 	{belowCapacity, atCapacity},
 	{[]string{Tester}, behindTester},

@@ -14,7 +14,7 @@ type Words struct {
 	Ends bool
 	Kind string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
 	// Planted lists the faults and settings whose levels set the amount of the class's resource. Costly lists
-	// the factors that have levels which cause the class, but which no experiment scales.
+	// factors with levels that cause the class. No experiment scales these factors.
 	Planted, Costly []string
 	Remedies        []Remedy
 }

@@ -23,7 +23,7 @@ type Evidence struct {
 	// Baseline is a reference for Value: the same metric when idle or without the tunnel, or the metric's
 	// limit.
 	Baseline *float64 `json:"baseline,omitempty"`
-	Text     string   `json:"text,omitempty"`  // wording, if it adds to the text of the reason or finding
+	Text     string   `json:"text,omitempty"`  // details that the text of the reason or finding lacks
 	Trial    string   `json:"trial,omitempty"` // trial that was observed; "" if the evidence covers several
 }
 
@@ -35,7 +35,8 @@ type Reason struct {
 	Facts []Evidence `json:"facts,omitempty"`
 }
 
-// Unchecked is a check of a trial that could not be made, so it is unknown whether its reason applies.
+// Unchecked is a check that could not be made for a trial. It is therefore unknown whether the trial is
+// suspect for the reason that the check gives.
 type Unchecked struct {
 	Kind string `json:"kind"` // kind of the reason that a failed check would give
 	Text string `json:"text"` // why the check could not be made

@@ -45,14 +45,14 @@ type Point struct {
 	Started  time.Time        `json:"started"`
 	Firmware string           `json:"firmware,omitempty"`
 	Kernel   string           `json:"kernel,omitempty"`
-	Value    *record.Estimate `json:"value,omitempty"` // absent if the run has no number
+	Value    *record.Estimate `json:"value,omitempty"` // absent if the run has no value
 	Grade    string           `json:"grade"`
 	Why      string           `json:"why,omitempty"`
 	// GapDays is the time since the previous run in days, if it is much longer than usual.
 	GapDays float64 `json:"gap_days,omitempty"`
 }
 
-// Change is a change point, at which the level changes between two successive runs that have a number.
+// Change is a change point. The level changes there between two successive runs that have a value.
 type Change struct {
 	Before string `json:"before"` // id of the last run before the change
 	After  string `json:"after"`  // id of the first run after the change
@@ -71,13 +71,13 @@ type Change struct {
 	P       float64  `json:"p"`                // p-value of the permutation test
 	Better  string   `json:"better,omitempty"` // "better" or "worse"
 	Status  string   `json:"status"`           // "proposed", "confirmed" or "not repeated"
-	Retests int      `json:"retests"`          // later runs under the same conditions
+	Retests int      `json:"retests"`          // number of later runs under the same conditions
 	Suspect bool     `json:"suspect,omitempty"`
-	// Testbed is "changed" if the results of the canary firmware changed in the same direction at that
-	// time, "unchanged" if it has enough runs on both sides without such a change, and "unknown" if it has
-	// too few. It is absent if there is no canary.
+	// Testbed states whether the results with the canary firmware changed at that time. It is "changed" if
+	// they changed in the same direction, "unchanged" if they did not, and "unknown" if there are too few
+	// canary runs before or after the change. It is absent if there is no canary.
 	Testbed string `json:"testbed,omitempty"`
-	// Causes lists other known differences between Before and After.
+	// Causes lists the known differences between the runs Before and After.
 	Causes []string `json:"causes,omitempty"`
 }
 
@@ -189,11 +189,11 @@ func markGaps(points []Point) {
 	}
 }
 
-// nearby is the maximum number of runs on each side of a change that are used for the interval of its
-// ratio, and to find out when it was first detectable.
+// nearby is the maximum number of runs on each side of a change that are considered, both for the interval of
+// its ratio and to find out when it was first detectable.
 const nearby = 30
 
-// changes returns the change points of a series. It omits runs without a number. The other runs have equal
+// changes returns the change points of a series. It omits runs without a value. The other runs have equal
 // weight, whatever their number of trials, because different runs differ more than the trials of one run.
 func changes(points []Point, metric record.Metric) []Change {
 	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Value == nil })
@@ -276,9 +276,10 @@ func (x *Change) measure(before, after []float64, positive bool) {
 	}
 }
 
-// retest determines how many runs after the change, from index at on, were needed to detect it, and compares
-// later runs with the same firmware and kernel. The change is confirmed if the median of these later runs is
-// closer to the new level than to the old one. It is proposed if there are no later runs.
+// retest sets the status of a change that starts at index at. It determines how many runs after the change
+// were needed to detect it. Of the later runs, it considers those with the same firmware and kernel. The
+// change is confirmed if their median is closer to the new level than to the old one. It is proposed if there
+// are no such runs.
 func (x *Change) retest(points []Point, values []float64, at int) {
 	from := max(0, at-nearby)
 	enough := at + statistics.MinSegment
@@ -351,8 +352,9 @@ func (c *Cell) testbed(x Change) string {
 	return TestbedUnchanged
 }
 
-// canaryRuns is the minimum number of canary runs on each side of a change for detecting a change of the
-// canary at the same time. A small change may still be missed.
+// canaryRuns is the minimum number of canary runs on each side of a change. If the canary shows no change and
+// has fewer runs, it is unknown whether the testbed changed. Even with more runs, a small change may be
+// missed.
 const canaryRuns = 5
 
 // wider extends the time range of a change by one run on each side.
@@ -371,7 +373,7 @@ func wider(points []Point, x Change) (from, to time.Time) {
 }
 
 // Regressed returns the last change of the cell if it is a confirmed regression that is not due to the
-// testbed. Suspect changes count only if strict.
+// testbed. Suspect changes count only if strict is set.
 func (c *Cell) Regressed(strict bool) (Change, bool) {
 	if len(c.Changes) == 0 {
 		return Change{}, false

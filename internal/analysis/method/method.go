@@ -22,8 +22,8 @@ type Trial struct {
 	// Duration").
 	Effective time.Duration
 	Loss      float64 // trial loss ratio, 0…1; unsent frames count as lost
-	// Delay is the delay that the load added, if HasDelay is set. Only goals with MaxDelay use it: for them,
-	// a trial without a delay is high-loss.
+	// Delay is the delay that the load added, if HasDelay is set. Only goals with MaxDelay use it. For these
+	// goals, a trial whose delay was not measured is high-loss.
 	Delay    time.Duration
 	HasDelay bool
 }

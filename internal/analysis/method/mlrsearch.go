@@ -113,8 +113,8 @@ func (s *search) run() {
 
 // initial returns the two loads between which the search starts. It first measures the maximum load, and then
 // the rate that was forwarded at this load. The third load is the rate that was forwarded at the second one
-// or, if the loss was negligible, the load one width above the second one. These rates assume that all frames
-// above them are lost.
+// or, if the loss was negligible, the load one width above the second one. See forwarded for how these rates
+// are computed.
 func (s *search) initial(selectors []*selector) (low, high int, ok bool) {
 	ratio := math.Inf(1)
 	duration := time.Duration(0)

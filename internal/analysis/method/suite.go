@@ -55,7 +55,7 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 }
 
 // The search for the longest burst without loss ends when the ratio of the upper to the lower bound is at
-// most burstWidth. The lower bound is shortestBurst until a burst had no loss.
+// most burstWidth. The lower bound is shortestBurst until a burst passes without loss.
 const (
 	shortestBurst = time.Millisecond
 	burstWidth    = 1.1

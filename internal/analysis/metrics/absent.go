@@ -9,8 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Absent explains why a metric cannot exist in a cell of a design, whatever happens. It returns "" if it can
-// exist.
+// Absent explains why a metric cannot exist in a cell of a design. It returns "" if the metric can exist.
 func Absent(metric string, d record.Design, cell factor.Cell) string {
 	among := func(all []record.Metric) bool {
 		return slices.ContainsFunc(all, func(m record.Metric) bool { return m.Name == metric })

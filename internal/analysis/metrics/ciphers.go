@@ -59,8 +59,8 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	return 0, cipher.ClockUnknown
 }
 
-// MaxOf returns the largest value of a probe's stem between two times, over all columns of the stem. It
-// returns 0 if there is no value.
+// MaxOf returns the largest value between two times in any of the columns of a probe that belong to a stem
+// (see SeriesOf). It returns 0 if there is no value.
 func MaxOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
 	for _, c := range SeriesOf(n, probe, stem) {
 		if v, ok := c.Curve.Largest(from, to); ok {

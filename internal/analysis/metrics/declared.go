@@ -367,7 +367,8 @@ const (
 	PowerReadings = "power_readings"
 )
 
-// First parts of the names of metrics that exist for the host, and for routers with their own cores.
+// Stems of metrics that exist for the host, and for routers with their own cores. The name of a metric is
+// "host_" or "router_" followed by the stem.
 const (
 	CPURatio     = "cpu_ratio"
 	busiestCore  = "busiest_core_ratio"
@@ -382,11 +383,11 @@ const (
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
 
-// endStems lists the names of metrics about effects that may slow down an end of the path, without the name
-// of the end. The metrics exist if each end is a separate machine.
+// endStems lists the stems of metrics that may explain why an end of the path is slow. These metrics exist
+// only if each end is a separate machine. Their names start with "client_" or "server_".
 var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
-// percentile is a quantile, with the name that it has in metrics.
+// percentile is a quantile and its name in metrics.
 type percentile struct {
 	Name  string
 	Level float64

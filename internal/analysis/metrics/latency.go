@@ -39,8 +39,8 @@ func lateP99(l *record.Latency) (float64, bool) {
 	return p99(late)
 }
 
-// spacingP99 returns the 99th percentile of the error of the intervals between probes that were sent one
-// after the other. Skipped probes are not recorded.
+// spacingP99 returns the 99th percentile of the error of the intervals between consecutive probes. Skipped
+// probes do not count, because they are not recorded.
 func spacingP99(l *record.Latency) (float64, bool) {
 	if l == nil || len(l.Late) < 2 {
 		return 0, false

@@ -152,7 +152,8 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 	return math.Min(math.Max((state.At(to)-state.At(from))/d, 0), 1), true
 }
 
-// addMachine adds the metrics named by machineStems for a node. prefix is "host" or "router".
+// addMachine adds the metrics named by machineStems for a node. prefix is "host", "router" or the name of an
+// end.
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w, sharing...)
@@ -162,7 +163,7 @@ func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window,
 	m.addLoopRate(prefix, n, w)
 }
 
-// AddCPU adds the load of a node's cores. prefix is "host" or "router".
+// AddCPU adds the load of a node's cores. prefix is "host", "router" or the name of an end.
 func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 	names := prefixed(prefix, CPURatio, busiestCore, softirqCore, StealRatio)
 	cores := CoresOf(n)
@@ -221,7 +222,7 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window,
 
 // PowerOf returns the mean power in an interval, in watts. It uses the most comprehensive source: energy
 // counters of processor packages or, without these, energy counters of sensors or, without these, power
-// readings. If the power is unknown, why is the reason.
+// readings. If the power is unknown, PowerOf returns the reason.
 func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// meterSlack is the largest age, in ns, of a meter's reading at the edge of an interval. Smart plugs measure
-// about once per second, and are queried as often.
+// meterSlack is the tolerance, in ns, by which a meter's readings may begin late or end early in an interval.
+// In a long interval, the tolerance is a fifth of its length instead. Smart plugs measure about once per
+// second, and are queried as often.
 const meterSlack = int64(1.5e9)
 
 // addDrawn computes the power without and with load. Each comes from the best source that the run has. A
@@ -67,7 +68,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 	}
 }
 
-// drawn returns the mean power in an interval of a trial. If the power is unknown, why is the reason.
+// drawn returns the mean power in an interval of a trial. If the power is unknown, it returns the reason.
 func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why string) {
 	if p.meter != nil {
 		return metered(t.Meter, w)

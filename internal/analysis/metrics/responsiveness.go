@@ -122,8 +122,8 @@ func RPMConfidence(t *record.Trial) string {
 	return ConfidenceMedium
 }
 
-// settled reports whether the last four moving averages agree. Near the start, an average covers only the
-// intervals up to then.
+// settled reports whether the last four moving averages agree. The first averages cover fewer than four
+// intervals.
 func settled(values []float64) bool {
 	if len(values) < rpmAverages {
 		return false

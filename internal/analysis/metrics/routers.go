@@ -21,8 +21,8 @@ type place struct {
 	meter   *record.Meter
 }
 
-// PlaceOf returns the place of a trial. Only routers that are real machines or guests have their own cores,
-// on which nothing but the router's work is done.
+// PlaceOf returns the place of a trial. Only routers that are real machines or guests have cores of their
+// own, which do nothing but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
 	p.watts, _ = run.Design.Watts() // the error is nil, because a plan with an invalid power is rejected

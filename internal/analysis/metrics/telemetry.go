@@ -29,8 +29,8 @@ func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
 	return nil, "probe " + probe + " did not run"
 }
 
-// column is one series of a probe's stem. The label is the part of the column's name before the stem, such as
-// a device.
+// column is one series of a probe. Its name is Label, a slash and a stem, such as "eth0/rx_packets", where
+// the label is the device. Label may be empty.
 type column struct {
 	Label string
 	Curve statistics.Curve
@@ -62,8 +62,8 @@ func SeriesOf(n record.NodeData, probe, stem string) []column {
 	return ColumnsOf(table, stem)
 }
 
-// grown returns the sum of the growth of counters in the window. It sums the columns of the given stems. If
-// keep is not nil, it selects the columns by their labels. If no counter covers the window, why is the
+// grown returns the growth of counters in the window, summed over the columns of the given stems. If keep is
+// not nil, only columns count whose labels it accepts. If no counter covers the window, grown returns the
 // reason.
 func grown(n record.NodeData, probe string, w record.Window, keep func(label string) bool,
 	stems ...string) (sum float64, why string) {

@@ -83,8 +83,7 @@ type Year struct {
 	Basis string `json:"basis"`
 }
 
-// GoodputBps returns the required goodput: the rate of full TCP packets that the line carries through the
-// tunnel.
+// GoodputBps returns the required goodput: what the line carries through the tunnel in full-size TCP packets.
 func (n Need) GoodputBps() float64 {
 	return lineCeiling(n.WANBps, catalogue.Result{Tunnel: n.Tunnel, Protocol: "tcp", MTU: n.MTU})
 }

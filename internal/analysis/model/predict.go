@@ -31,8 +31,8 @@ type Estimate struct {
 	GoodputBps float64 `json:"goodput_bps"`
 	// Low and High are the range given by the measured errors of the model, extended to include the model's
 	// own interval and the intervals of the results on which the estimate is based. Both are 0 if none of
-	// these is known. Only High is 0 if the model's interval has no upper end and neither the link nor the
-	// cipher limits the rate.
+	// these is known. If the model's interval has no upper end and neither the link nor the cipher limits the
+	// rate, High is 0 and Low is not.
 	Low     float64  `json:"low_bps"`
 	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // results that were used, and parameters of the fit
@@ -306,8 +306,8 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 	return differ, onlyA, onlyB
 }
 
-// agree reports whether two results have no attribute with different levels, ignoring the attributes in
-// except. An attribute that only one of the results states does not count as different.
+// agree reports whether two results have the same level of each attribute that both state, except the
+// attributes in except.
 func agree(a, b catalogue.Result, except ...string) bool {
 	for _, at := range attributes {
 		x, y := at.of(a), at.of(b)
@@ -329,8 +329,8 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps returns groups of results that match a query in all attributes except the swept ones. The results of
-// a group also agree with each other in these attributes.
+// sweeps returns groups of results that match a query in all attributes except the swept ones. Within a
+// group, the results also agree with each other in all attributes that are not swept.
 func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
 	groups := map[string][]catalogue.Result{}

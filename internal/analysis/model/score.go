@@ -118,11 +118,11 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBounds lists the upper limits of the classes of absolute errors.
+// errorBounds lists the absolute errors up to which Within counts estimates.
 var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
-// Within returns the numbers of estimates whose absolute error is up to 5, 10, 25, 50 and 100 %, and the
-// number of estimates with a larger error.
+// Within returns the numbers of estimates whose absolute error is at most 5, 10, 25, 50 and 100 %, and the
+// number of estimates with a larger error. The first five numbers are cumulative.
 func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
 		if s.Refused != "" {
@@ -162,9 +162,9 @@ func (e Errors) Reasons() []string {
 	return names
 }
 
-// Impossible explains why certain results cannot come from any device: their rate exceeds what the link
-// carries, or no fixed costs per packet and per byte explain the rates of a sweep of MTUs or packet sizes. It
-// examines the results in its last argument. The sweeps come from results.
+// Impossible explains why some of the results in its last argument cannot come from any device: their rate
+// exceeds what the link carries, or no fixed costs per packet and per byte explain the rates of a sweep of
+// MTUs or packet sizes. The sweeps come from results.
 func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string {
 	w := world{c, results}
 	var reasons []string

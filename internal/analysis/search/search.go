@@ -231,7 +231,7 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 		return at(step, record.TestThroughput), more, err
 	}
 
-	if unit != record.UnitPackets { // because RFC 2544's tests apply only to frames
+	if unit != record.UnitPackets { // RFC 2544's tests apply only to frames
 		return record.SearchTrial{}, false, nil
 	}
 

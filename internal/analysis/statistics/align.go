@@ -22,8 +22,8 @@ const (
 	coarseMost  = 2000 // maximum number of intervals in the first pass
 	coarseSteps = 4e6  // intervals × offsets in the first pass are at most four times this
 	finestSteps = 50   // steps per interval in the last pass
-	// wallWithin is the largest error of a wall clock, in ns. Within it, the wall clock can decide between
-	// offsets with similar matches.
+	// wallWithin is the largest error of a wall clock, in ns, with which it can still decide between offsets
+	// with similar matches.
 	wallWithin = int64(10e9)
 )
 
@@ -32,8 +32,8 @@ const (
 // samples of seen.
 //
 // wall is the offset according to the wall clocks, or 0 if it is unknown. It decides between offsets with
-// similar matches. The parameter within limits how far an offset may differ from wall. If within is 0, the
-// wall clock is unreliable, and all offsets are considered.
+// similar matches. The result differs from wall by at most the parameter within. If within is 0, the wall
+// clock is unreliable, and all offsets are considered.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {

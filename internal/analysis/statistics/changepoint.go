@@ -14,7 +14,7 @@ const MinSegment = 3
 // the observed statistic too often.
 const (
 	permutations = 99
-	exceedances  = 1 // maximum number of permutations that may reach it: p ≤ (1+1)/(99+1) = 2 %
+	exceedances  = 1 // maximum number that may reach the statistic: p ≤ (1+1)/(99+1) = 2 %
 )
 
 // outlying is the largest distance of a value from the median, in median absolute deviations. Values farther

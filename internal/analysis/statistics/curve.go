@@ -12,7 +12,7 @@ type Curve struct {
 	V []float64
 }
 
-// NewCurve returns a curve of the points that have a value, which means that it is not NaN.
+// NewCurve returns a curve of the points whose value is not NaN.
 func NewCurve(t []int64, v []float64) Curve {
 	if !slices.ContainsFunc(v, math.IsNaN) {
 		return Curve{t, v}

@@ -77,8 +77,8 @@ func TestFamily(family []map[int]float64) (p []float64, tested int, name string)
 	return p, len(enough), name
 }
 
-// divisions is the largest number of possible divisions of the blocks between two runs for which RunsTest
-// tries all of them. Two runs with eight blocks each have 12870 divisions.
+// divisions is the largest number of ways to divide the blocks between two runs for which RunsTest still
+// tries all of them. Two runs with eight blocks each can be divided in 12870 ways.
 const divisions = 20000
 
 // RunsTest returns the p-values of a family of comparisons of two runs, corrected for their number, and the

@@ -94,7 +94,7 @@ const minFall = .07
 
 // Knee fits a response that is constant while the resource falls to its share k, called the knee, and then
 // falls in proportion to the resource: y = min(0, x - ln k) for points with x < 0. ok is false if the
-// response does not bend, so that the knee is below the smallest step.
+// response does not bend, which means that the knee is below the smallest step.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {

@@ -78,15 +78,17 @@ const (
 	driftBin     = int64(100e6) // ns, shortest bin
 	driftBinsMin = 15
 	driftBinsMax = 30
-	driftLevel   = .0025 // two-sided; with five bins per third, the smallest possible p-value (.0079) counts
-	driftShift   = .10   // smallest relative change that matters
+	// driftLevel is two-sided. With five bins per third, the smallest possible p-value is .0079, and Drift
+	// uses it as the level instead.
+	driftLevel = .0025
+	driftShift = .10 // smallest relative change that matters
 
 	DriftLeast = driftBinsMin * driftBin // ns, shortest window that can be tested
 )
 
 // WindowDrift returns the relative change from the first to the last third of a window. It returns false if
-// the change is not significant (Mann–Whitney) or is below 10 %. The tests simulate false alarms on steady
-// series.
+// the change is not significant (Mann–Whitney) or is below 10 %. The tests simulate how often it raises a
+// false alarm on steady series.
 func WindowDrift(curves []Curve, from, to int64) (float64, bool) {
 	return Drift(binned(curves, from, to, driftBin, driftBinsMax))
 }

@@ -28,8 +28,8 @@ func VerdictOfRatio(n int, low, high, p float64) string {
 	return verdictAgainst(1, n, low, high, p)
 }
 
-// VerdictOfDifference returns the verdict about a difference by the same rule, except that the interval must
-// be exactly zero to count as the same.
+// VerdictOfDifference returns the verdict about a difference by the same rule as VerdictOfRatio, except that
+// the interval must be exactly zero to count as the same.
 func VerdictOfDifference(n int, low, high, p float64) string {
 	if n >= MinInterval && low == 0 && high == 0 {
 		return Same

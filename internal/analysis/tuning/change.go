@@ -37,7 +37,7 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// answer copies the class and GainAtMost of the first cause that has one of the classes to the change.
+// answer sets the class and GainAtMost of the change to those of the first cause that has one of the classes.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
 		if slices.Contains(classes, cause.Class) {

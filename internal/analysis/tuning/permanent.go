@@ -146,7 +146,8 @@ func recipeOf(name string) map[string][]string {
 }
 
 // Commands returns the commands that make a change permanent, for each system with a recipe. cell is a cell
-// of the plan with the change, including the levels that replace removed levels.
+// of the plan after the change. If the change removes a level, Commands uses the level that the cell has
+// instead.
 func (c Change) Commands(cell factor.Cell) []Permanent {
 	var out []Permanent
 	for _, name := range c.Levels.Names() {
@@ -198,8 +199,8 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	return out
 }
 
-// queueLines returns the commands for a queue that is part of the owner's own configuration. They must keep
-// its rates and classes.
+// queueLines returns the commands for a queue that is part of the owner's own configuration. The commands
+// keep the rates and classes of that configuration.
 func queueLines(system, level string) (lines []string) {
 	if system == "routeros" {
 		return nil

@@ -44,7 +44,7 @@ const (
 )
 
 // Arm is one of the sets of changes that a round compares, with the cells of the plan after these changes. If
-// the changes are not possible in the lab or the plan, Cells is nil and Why is the reason.
+// the changes are not possible in the lab or the plan, Cells is nil and Why holds the reason.
 type Arm struct {
 	Set   Set
 	Cells []factor.Cell
@@ -295,7 +295,7 @@ func (e *Effect) score() string {
 		return CannotTell
 	case e.Difference:
 		if sure && e.Low > 0 {
-			return Helps // because the rate was zero before
+			return Helps // the rate was zero before
 		}
 		return NoMatter
 	case e.High < harmedRate:

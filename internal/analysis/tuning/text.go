@@ -108,7 +108,7 @@ func (j *Scored) added() Set {
 	})
 }
 
-// worst returns the effect on rates with the lowest confidence interval. It returns nil if no rate was
+// worst returns the effect on a rate whose interval has the smallest lower end. It returns nil if no rate was
 // compared.
 func (j *Scored) worst() *Effect {
 	var out *Effect

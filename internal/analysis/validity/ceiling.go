@@ -26,8 +26,8 @@ type ceiling struct {
 	Efficiency float64 // payload ÷ wire bytes, on the link with the most headers
 }
 
-// limit is a known or stated rate limit. up and down describe the traffic to which it applies, in the form
-// that passes returns.
+// limit is a known or stated rate limit. up and down describe the traffic to which it applies, as the
+// function passes returns them.
 type limit struct {
 	kind, place string
 	rate        float64 // in bit/s
@@ -314,9 +314,9 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	return least(l.up)
 }
 
-// passes returns one entry for each port through which data leaves a node: up for data to the far end, and
-// down for data to the near end. An entry is true if a tunnel crosses the link at the port. If node is empty,
-// passes returns the entries of the ports of all routers.
+// passes returns one entry for each port through which data leaves a node. up holds the entries for data to
+// the far end, and down the entries for data to the near end. An entry is true if a tunnel crosses the link
+// at the port. If node is empty, passes returns the entries of the ports of all routers.
 func passes(top *record.Topology, node, port string) (up, down []bool) {
 	if top == nil {
 		if node == "" {

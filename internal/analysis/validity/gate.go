@@ -23,10 +23,10 @@ const (
 	gateForeign    = .10         // CPU time of processes outside of the lab, as a share of one core
 	gateSteal      = .05         // CPU time taken by the hypervisor, as a share of all cores
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
-	gateMoved      = .80         // minimum share of the payload in counters of the check or of the whole load
-	gateWindow     = .90         // minimum share of the payload in counters that start with the window
+	gateMoved      = .80         // minimum counted share of the payload, in the check or in the whole load
+	gateWindow     = .90         // minimum counted share of the payload, in the window
 	gateCeiling    = 1.005       // goodput ÷ ceiling
-	gateLateKernel = int64(20e6) // ns; only the spacing of the probes suffers, because the kernel stamps them
+	gateLateKernel = int64(20e6) // ns; the kernel timestamps these probes, so only their spacing suffers
 	gateLateUser   = int64(5e6)  // ns; the delay is part of the measured round-trip time
 	gateSkipped    = .20         // share of the probes that were skipped
 	gateEdge       = .01         // how late an end read its counters, as a share of the window

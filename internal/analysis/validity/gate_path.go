@@ -96,9 +96,9 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 	return nil
 }
 
-// part holds the payload of one direction in bytes: the bytes that arrived in the window and, for TCP, the
-// bytes that had been sent and that had arrived before the window. Datagrams count in the window in which
-// they were sent.
+// part holds the payload of one direction in bytes. bytes is the payload that arrived in the window. For TCP,
+// sent and arrived are the payloads that had been sent and that had arrived before the window. Datagrams
+// count in the window in which they were sent.
 type part struct {
 	bytes, sent, arrived float64
 	flows                int
@@ -195,9 +195,9 @@ type deviceMove struct {
 }
 
 // devicesMoved groups the growth of counters by device. A tunnel's own counters count the bytes that its near
-// end sent and received, so each has one direction. For other devices, devicesMoved takes the larger of the
-// two counters if the load has one direction. For a load in both directions, it adds up received and sent
-// bytes, and also for the check, whose answers are as long as its requests.
+// end sent and received, so each has one direction. For other devices, devicesMoved adds up received and sent
+// bytes if the load has both directions, and for the check, whose answers are as long as its requests.
+// Otherwise, it takes the larger of the two counters.
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {

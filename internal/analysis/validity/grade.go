@@ -50,7 +50,7 @@ func Sort(all []*Graded) {
 	})
 }
 
-// StatusWords returns a predicate for a sentence that starts with "the run".
+// StatusWords returns the rest of a sentence that starts with "the run".
 func StatusWords(run *record.Run) string {
 	words := "is " + run.Status
 	switch run.Status {

@@ -23,7 +23,7 @@ func unchecked(s trialCheck) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
-	if s.t.Cipher == nil { // because ciphers have neither path nor series
+	if s.t.Cipher == nil { // ciphers have neither path nor series
 		lack(evidence.ReasonNotInTunnel, s.pathUnproven())
 		p := s.t.Path
 		if p == nil || p.PathMTU == 0 {

@@ -26,8 +26,8 @@ import (
 type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // verbs served by the agent itself
-	Isolated map[string]host.Handler // verbs served by one child process per session
-	Sysctls  knob.Permission         // kernel settings that may be changed; a guest's agent may change all
+	Isolated map[string]host.Handler // verbs that a separate child process serves in each session
+	Sysctls  knob.Permission         // kernel settings that may be changed; all in a guest's agent
 }
 
 // These are the roles of the program. Its first argument selects the role: an agent, a child of an agent, the
@@ -72,19 +72,19 @@ func Started(args []string) (role string, sysctls knob.Permission, err error) {
 }
 
 // Silence is the time without messages from the controller after which a real machine's agent undoes its
-// changes and exits. It bounds how long a change outlives the connection.
+// changes and exits. It limits how long a change stays in effect after the connection is lost.
 const Silence = 45 * time.Second
 
-// unread is the time limit for a write to the controller. A write takes that long only if the controller does
+// unread is the time limit for a write to the controller. A write takes so long only if the controller does
 // not read.
 const unread = 30 * time.Second
 
-// Main serves parts on conn until conn is closed. In ChildRole, it serves the isolated verbs itself; in other
+// Main serves parts on conn until conn is closed. In ChildRole, it serves the isolated verbs itself. In other
 // roles, it starts a child process for each session of an isolated verb.
 //
-// Main catches SIGPIPE, because otherwise the runtime would end a program that writes to a closed standard
-// output, and the handlers could not undo their changes. It does not ignore SIGPIPE, because child programs
-// would inherit that.
+// Main catches SIGPIPE. Otherwise, the runtime would end a program that writes to a closed standard output,
+// and the handlers could not undo their changes. Main does not ignore SIGPIPE, because child programs would
+// then ignore it, too.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	var guarded *guard
@@ -135,7 +135,7 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	free := none
 	machine := new(alone)
 	switch {
-	case role == MachineRole && guarded != nil: // because agents of other controllers may run on the machine
+	case role == MachineRole && guarded != nil: // agents of other controllers may run on the machine
 		may = guarded.take
 		free = guarded.free
 	case role == MachineRole:

@@ -22,12 +22,13 @@ import (
 
 // aloneName is the name prefix of the sockets by which controllers of a machine find each other. At most one
 // controller may change settings of a machine at a time. Each controller announces itself first and then
-// looks for others, so if two start at the same time, at most one continues. An agent or its guard announces
-// itself with an abstract Unix socket in its network namespace. The socket vanishes with the process
-// (unix(7)). Its name consists of this prefix, the process ID and a random part. A driver cannot leave a
-// process with such a socket on the machine. Its guard is a script with a directory (see package driver), and
-// also looks for these sockets. Sockets and directories count only if they belong to root or this user, so
-// that other users cannot block a controller.
+// looks for others, so if two start at the same time, at most one continues.
+//
+// An agent or its guard announces itself with an abstract Unix socket in its network namespace. The socket
+// vanishes with the process (unix(7)). Its name consists of this prefix, the process ID and a random part. A
+// driver cannot leave a process with such a socket on the machine. Instead, the guard of a driver is a script
+// with a directory (see package driver). This script also looks for the sockets. Sockets and directories
+// count only if they belong to root or this user, so that other users cannot block a controller.
 const aloneName = "@chokepoint-agent-machine-"
 
 // guardFolders lists the parent directories in which a driver's guard may create its directory.
@@ -155,9 +156,9 @@ func trusted(path string) bool {
 	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
 }
 
-// holds reports whether process pid, owned by root or this user, has the socket with the given inode open. If
-// it has no permission to list the descriptors of the process, it only checks whether the process is the
-// guard of an agent.
+// holds reports whether the process pid, which root or this user owns, has the socket with the given inode
+// open. If it has no permission to list the descriptors of the process, it only checks whether the process is
+// the guard of an agent.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
 	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
@@ -179,7 +180,8 @@ func holds(pid, inode string) bool {
 	return false
 }
 
-// guards reports whether dir belongs to a driver's guard that has settings to undo in network namespace net.
+// guards reports whether dir belongs to a driver's guard that has settings to undo in the network namespace
+// net.
 func guards(dir, net string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !trusted(dir) {

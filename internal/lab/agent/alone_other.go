@@ -4,8 +4,8 @@ package agent
 
 import "context"
 
-// alone reserves a machine for one controller that changes settings. On this operating system, it does
-// nothing, because the agent cannot change settings.
+// alone does nothing on this operating system, because the agent cannot change settings here. On Linux, it
+// reserves a machine for one controller.
 type alone struct{}
 
 func (*alone) take(context.Context) error { return nil }

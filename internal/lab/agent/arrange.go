@@ -17,21 +17,21 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbArrange sets up a node according to a Layout. The configuration remains after the session, until the
-// node is removed.
+// VerbArrange sets up a node according to a Layout. The configuration outlives the session. It remains until
+// the node is removed.
 const VerbArrange = "lab/arrange"
 
 // Layout describes the configuration of a lab's node.
 type Layout struct {
 	Node   string `json:"node"`
 	Router bool   `json:"router"`
-	// Names maps hardware addresses to port names, for devices that the kernel has named. These devices are
-	// renamed before anything else is done.
+	// Names maps hardware addresses to port names. The devices with these addresses have names from the
+	// kernel, and are renamed before anything else is done.
 	Names     map[string]string `json:"names,omitempty"`
 	Ports     []string          `json:"ports"`
 	Addresses []PortAddress     `json:"addresses"`
 	Routes    []Route           `json:"routes"`
-	Sysctls   [][2]string       `json:"sysctls"` // paths and values in order, written before links are up
+	Sysctls   [][2]string       `json:"sysctls"` // paths and values, written in order before links are up
 	// Interrupts lists the CPUs that serve the ports' interrupts, such as "0". If empty, the kernel chooses
 	// them.
 	Interrupts string `json:"interrupts,omitempty"`
@@ -65,8 +65,8 @@ func arrange(ctx context.Context, l Layout) (Arranged, error) {
 }
 
 // pin assigns the ports' interrupts to the CPUs in l.Interrupts, and returns the assignment that it reads
-// back. If the kernel assigned them, the assignment, and with it the machine's forwarding rate, would vary
-// from boot to boot. pin skips ports whose interrupts cannot be assigned.
+// back. The kernel's own assignment varies from boot to boot, and the machine's forwarding rate varies with
+// it. pin skips ports whose interrupts cannot be assigned.
 func pin(l Layout) (map[string]string, error) {
 	if l.Interrupts == "" {
 		return nil, nil
@@ -119,7 +119,7 @@ func Arrange(ctx context.Context, l Layout) error {
 			return err
 		}
 
-		// Queues are spread only if permitted, because that requires root and is optional.
+		// Ignore a lack of permission, because spreading queues requires root and is optional.
 		if err := kernel.SpreadQueues(port); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -176,7 +176,7 @@ func rename(ctx context.Context, names map[string]string) error {
 	return nil
 }
 
-// deviceTime is the maximum time to wait until a device appears after its driver's module was loaded.
+// deviceTime is the maximum time to wait for a device after its driver's module was loaded.
 const deviceTime = 2 * time.Second
 
 func deviceOf(ctx context.Context, mac net.HardwareAddr) (string, error) {

@@ -53,7 +53,7 @@ func execute(ctx context.Context, s host.Session, q Exec) error {
 	both.Go(func() { pump(p.Stdout(), s, func(b []byte) any { return ExecOutput{Out: b} }) })
 	both.Go(func() { pump(p.Stderr(), s, func(b []byte) any { return ExecOutput{Err: b} }) })
 	both.Wait()
-	feed.Close() // because the command has closed its outputs, and Wait would wait for its input
+	feed.Close() // otherwise Wait would wait for the input, which the command no longer needs
 	_, err = p.Wait()
 	code, known := host.ExitCode(err)
 	if !known {
@@ -165,7 +165,7 @@ func (p *remoteProcess) read(out, said io.Writer) error {
 	}
 }
 
-type exitError int // exit code of a failed command; see host.ExitCode
+type exitError int // exit code of a command that failed; see host.ExitCode
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 func (e exitError) ExitCode() int { return int(e) }

@@ -23,7 +23,7 @@ type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
 	// Machine identifies the node's network stack by the kernel's boot_id and the network namespace. It is ""
-	// if these are unavailable.
+	// if either of them is unavailable.
 	Machine string `json:"machine,omitempty"`
 }
 

@@ -10,11 +10,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// guard is a child process that makes all settings for the agent of a real machine. When the agent has ended,
-// for whatever reason, the guard undoes the settings and exits. The guard also reserves the machine for its
-// controller (see alone), so no other controller can reserve the machine before the settings are undone.
+// guard is a child process that applies all settings for the agent of a real machine. When the agent has
+// ended, for whatever reason, the guard undoes the settings and exits. The guard also reserves the machine
+// for its controller (see alone), so no other controller can reserve the machine before the settings are
+// undone.
 type guard struct {
-	sysctls knob.Permission // permission that was given to the agent
+	sysctls knob.Permission // permission of the agent
 
 	mu      sync.Mutex
 	child   host.Agent // nil before the first setting
@@ -95,7 +96,7 @@ func (x *guard) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.child != nil {
-		_ = x.process.HangUp() // ignored, because it fails only if the guard has exited
+		_ = x.process.HangUp() // the error is ignored, because HangUp fails only if the guard has exited
 		_ = x.process.Wait()
 	}
 }

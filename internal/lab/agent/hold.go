@@ -8,9 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// VerbHold adds addresses and routes to a machine until the session ends. They separate the path through a
-// tunnel from the path outside it. The handler runs in a child process, which removes them even if the agent
-// is killed.
+// VerbHold adds addresses and routes to a machine until the session ends. These separate the path through a
+// tunnel from the path outside it. The handler runs in a child process, which removes the addresses and
+// routes even if the agent is killed.
 const VerbHold = "path/hold"
 
 // Hold lists addresses and routes to add. Addresses and routes that the machine already has are neither added

@@ -21,7 +21,7 @@ type KnobRequest struct {
 	Place   knob.Place `json:"place"`
 	Want    knob.State `json:"want"`
 	Restore bool       `json:"restore,omitempty"`
-	Check   bool       `json:"check,omitempty"` // only report whether Want can be applied
+	Check   bool       `json:"check,omitempty"` // only report whether the node can apply Want
 }
 
 // KnobReply is the node's reply in each step of a knob session.
@@ -31,9 +31,9 @@ type KnobReply struct {
 }
 
 // holdKnob returns the handler for a knob. machine reports whether the agent controls a whole machine, real
-// or virtual, including its kernel. sysctls was fixed when the agent was started. A request cannot override
-// either of them. The handler calls the function may before it changes anything. If guarded is not nil, the
-// guard makes the setting.
+// or virtual, including its kernel. sysctls is the permission with which the agent was started. A request
+// cannot override machine or sysctls. The handler calls the function may before it changes anything. If
+// guarded is not nil, the guard applies the setting.
 func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
 	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t KnobRequest) error {
@@ -84,10 +84,10 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t KnobRequest) (err 
 
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
-		return host.Quiet(err) // the end of the session is no error, because nothing was changed
+		return host.Quiet(err) // the end of the session is not an error, because nothing was changed
 	}
 
-	// ctx is usually cancelled when the undoing starts.
+	// ctx has usually been cancelled when the change is undone.
 	undo := context.WithoutCancel(ctx)
 	defer func() {
 		err = host.Quiet(err)

@@ -18,7 +18,7 @@ func guestInit() (tell func() error, err error) {
 	return nil, fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
 }
 
-// separate is false, because no child process can be started: the agent's file has been removed, and the
+// separate is false, because the agent cannot start a child process: its file has been removed, and the
 // kernel offers no other path to the running program.
 const separate = false
 

@@ -46,12 +46,13 @@ func readCounters(_ context.Context, devices []string) (out map[string]kernel.Li
 func readReassembly(context.Context, struct{}) (float64, error) { return kernel.Reassembly(), nil }
 
 // EchoAt makes a node echo the datagrams that it receives at an address, until the session ends. The node
-// replies once it listens.
+// replies as soon as it is listening.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag restricts the echo to datagrams of a Reach with the same Tag that contain the sender's cookie. A
-	// datagram with a wrong cookie is answered with the right cookie. Tag is "" in a lab's own network.
+	// Tag restricts the echo to datagrams that a Reach with the same Tag sends and that contain the sender's
+	// cookie. The reply to a datagram with a wrong cookie contains the right cookie. Tag is "" in a lab's own
+	// network.
 	Tag string `json:"tag,omitempty"`
 	// From is the only address whose datagrams are echoed. If From is the zero Addr, datagrams from all
 	// addresses are echoed.
@@ -128,7 +129,7 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return nil // because the session has ended and closed the socket
+			return nil // the session has ended and closed the socket
 		}
 
 		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
@@ -140,13 +141,14 @@ func echo(ctx context.Context, s host.Session, at EchoAt) error {
 			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
 
-		c.WriteToUDPAddrPort(buf[:n], from) // error ignored: the datagram is too large for the return path
+		c.WriteToUDPAddrPort(buf[:n], from) // ignore the error: the datagram is too large for the return path
 	}
 }
 
-// Reach asks a node to send a datagram of each size to an echo, unfragmented, and to wait for its return.
-// Sizes and Beyond are sizes of IP packets in bytes. Beyond is expected not to pass, so it is tried only
-// once. If Sizes is empty, the node only reports the device.
+// Reach asks a node to send a datagram of each size to an echo, without fragmentation, and to wait for the
+// echo of each datagram. Sizes and Beyond are sizes of IP packets in bytes. A packet of size Beyond is
+// expected not to pass, so it is tried only once. If Sizes is empty and Beyond is 0, the node only reports
+// the device.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
@@ -159,19 +161,20 @@ type Reach struct {
 	Tries int `json:"tries,omitempty"`
 }
 
-// Reached lists the sizes that made the round trip. Bytes is their total UDP payload in one direction.
+// Reached lists the sizes of the packets that came back. Bytes is their total UDP payload in one direction.
 type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
 	Note  string `json:"note,omitempty"` // last error, such as "message too long"
-	// Device is the device of the route to the echo. It is set if no size was given, and "" if unknown.
+	// Device is the device of the route to the echo. It is set only if Sizes was empty and Beyond was 0. It
+	// is "" if the device is unknown.
 	Device string `json:"device,omitempty"`
 }
 
 // These limits apply to a request, which may come from another user's controller.
 const (
 	maxSizes   = 64
-	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet in bytes; that of an IPv4 packet is smaller
+	largestIPv = 40 + 1<<16 - 1 // maximum size of an IPv6 packet in bytes; the maximum for IPv4 is smaller
 )
 
 func (r Reach) check() error {
@@ -295,7 +298,7 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
-				return nil, err // because a retry would fail again: the packet is too large for the device
+				return nil, err // a retry would fail, too: the packet is too large for the device
 			}
 
 			last = err

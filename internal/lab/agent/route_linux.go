@@ -80,7 +80,7 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 		}
 
 		found.Routers = append(found.Routers, by)
-		if silent > 8 { // because the rest of the path does not answer
+		if silent > 8 { // the rest of the path does not answer
 			break
 		}
 	}
@@ -92,8 +92,8 @@ func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
 	return found, ctx.Err()
 }
 
-// try sends datagrams with the given TTL. It returns the router that reported that the TTL had expired, or
-// reports that the echo returned a datagram.
+// try sends datagrams with the given TTL. by is the router that reported that the TTL had expired. reached
+// reports whether the echo returned a datagram.
 func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Addr, reached bool, err error) {
 	level := unix.IPPROTO_IP
 	name := unix.IP_TTL
@@ -106,11 +106,11 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
 
-	// The TTL also serves as the attempt's number, which distinguishes the echoed datagram from a late one.
-	// The echo answers with the cookie.
+	// The TTL also serves as the attempt's number, by which late datagrams are recognized. The echo answers
+	// with the cookie.
 	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
-		unix.Write(p.fd, datagram) // error ignored: it may be the ICMP error for an earlier datagram
+		unix.Write(p.fd, datagram) // ignore the error: it may be the ICMP error for an earlier datagram
 		until := time.Now().Add(2 * wait)
 		for time.Now().Before(until) && ctx.Err() == nil {
 			ready := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
@@ -171,7 +171,7 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 	case origin == unix.SO_EE_ORIGIN_ICMP && kind == 11 && family == unix.AF_INET: // defined in RFC 792
 		return netip.AddrFrom4([4]byte(b[head+4 : head+8])), true
 	case origin == unix.SO_EE_ORIGIN_ICMP6 && kind == 3 && family == unix.AF_INET6 && len(b) >= head+24:
-		// This is defined in RFC 4443.
+		// defined in RFC 4443
 		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
 	}
 

@@ -62,7 +62,7 @@ type Restricted interface {
 }
 
 // ByHand is implemented by drivers that know the commands with which an owner sets up the router's end of a
-// tunnel. TunnelByHand returns "" for kinds of tunnels that the driver does not know.
+// tunnel. TunnelByHand returns "" for kinds of tunnels for which the driver knows no commands.
 type ByHand interface {
 	TunnelByHand(kind string, own, other netip.Prefix) string
 }
@@ -76,7 +76,7 @@ type Tunneling interface {
 	// there was no handshake.
 	TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters, handshake int64,
 		err error)
-	// Ping sends a packet to an address and ignores whether an answer arrives.
+	// Ping sends a packet to an address. It does not wait for an answer.
 	Ping(ctx context.Context, h host.Host, to netip.Addr) error
 }
 
@@ -99,9 +99,9 @@ type Guarded interface {
 	// Free returns an error if another controller has changed settings of the router or is about to do so.
 	// own lists the names of our guards.
 	Free(ctx context.Context, h host.Host, own ...string) error
-	// Guard installs a guard. If name is not empty, it replaces the settings that the existing guard of this
-	// name undoes. Guard returns the name of the guard after the guard has started and received the settings.
-	// The guard undoes them after silence has passed without a call of Touch.
+	// Guard installs a guard. If name is not empty, Guard instead replaces the settings that the existing
+	// guard of this name undoes. Guard returns the name of the guard after the guard has started and received
+	// the settings. The guard undoes them after Touch has not been called for the duration silence.
 	Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 		silence time.Duration) (string, error)
 	// Touch resets a guard's timeout. It returns an error if the guard no longer exists.
@@ -112,14 +112,14 @@ type Guarded interface {
 
 // Sampling is implemented by drivers that can sample a router while traffic flows. Watch starts one process
 // on the router before the load. The process takes a sample at every interval until Close, and stores it on
-// the router; the samples are fetched only on request, after the load. If the router cannot store samples,
-// the process streams them to a session.
+// the router. The samples are fetched only on request, after the load. If the router cannot store samples,
+// the process sends them to a session as it takes them.
 type Sampling interface {
 	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
 }
 
-// Silence is the time after which a sampling process ends if its controller does not call Keep. It equals the
-// timeout of an agent.
+// Silence is the time after which a sampling process ends if its controller does not call Keep. It equals
+// agent.Silence.
 const Silence = 45 * time.Second
 
 // A Watch is a sampling process on a router. It yields the same series as the probes, at the interval given
@@ -135,10 +135,11 @@ type Watch interface {
 	Close(ctx context.Context) error
 }
 
-// All returns the drivers in the order in which they are tried. Systems based on Linux come before Linux.
+// All returns the drivers in the order in which they are tried. Drivers for systems based on Linux come
+// before Linux.
 func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
-// Permit returns a copy of d that may change the given kernel settings.
+// Permit returns a copy of d that has permission to change the given kernel settings.
 func Permit(d Driver, sysctls knob.Permission) Driver {
 	switch d.(type) {
 	case Linux:

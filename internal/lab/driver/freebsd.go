@@ -18,8 +18,8 @@ import (
 )
 
 // FreeBSD supports FreeBSD 14 and later, and OPNsense, with ifconfig, sysctl, pfctl and netstat. It changes
-// only the running system and no configuration file. Its changes are therefore undone by a reboot and, on
-// OPNsense, also when the configuration is applied.
+// only the running system and no configuration file. A reboot therefore undoes its changes. On OPNsense,
+// applying the configuration also undoes them.
 type FreeBSD struct {
 	Sysctls knob.Permission // kernel settings that may be changed
 }
@@ -116,7 +116,7 @@ sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ 
 	}
 }
 
-// bsdByHand lists, for knobs that the driver does not support, the commands with which the owner makes the
+// bsdByHand lists, for knobs that the driver does not support, the commands with which the owner applies the
 // setting. These settings take effect at boot or belong to the configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
@@ -166,8 +166,8 @@ func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
-// bsdDevices returns the port, or, if the port is "", all Ethernet devices that are up and not stacked on
-// others.
+// bsdDevices returns the given port. If port is "", it returns all Ethernet devices that are up and not
+// stacked on others.
 func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
 	if port != "" {
 		return []string{port}, nil
@@ -213,8 +213,8 @@ func parseBSDForwarding(text string) (string, error) {
 	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }
 
-// bsdFeatures lists offloads by their names in Linux, with the capabilities and ifconfig(8) arguments of
-// FreeBSD. Checksum offloads come first, because segmentation requires them.
+// bsdFeatures lists offloads by their names in Linux, with FreeBSD's capabilities and ifconfig(8) arguments.
+// Checksum offloads come first, because segmentation offloads require them.
 var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-checksum", "RXCSUM", "rxcsum"}, {"rx-checksum-ipv6", "RXCSUM_IPV6", "rxcsum6"},
 	{"tx-checksum-ipv4", "TXCSUM", "txcsum"}, {"tx-checksum-ipv6", "TXCSUM_IPV6", "txcsum6"},
@@ -316,8 +316,8 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 	return linkCounters(h, devices, parseNetstat(out))
 }
 
-// netstatDevices prints the devices' counters as text. It does not use JSON, where Idrop and Drop would have
-// the same key (usr.bin/netstat/if.c, intpr).
+// netstatDevices prints the devices' counters as text. It does not use netstat's JSON output, in which Idrop
+// and Drop would have the same key (usr.bin/netstat/if.c, intpr).
 const netstatDevices = "netstat -ibdnW"
 
 // bsdColumns maps columns of netstat -i to columns of probe netdev.
@@ -325,9 +325,9 @@ var bsdColumns = map[string]string{"Ibytes": "rx_bytes", "Ipkts": "rx_packets", 
 	"Idrop": "rx_dropped", "Obytes": "tx_bytes", "Opkts": "tx_packets", "Oerrs": "tx_errors",
 	"Drop": "tx_dropped", "Coll": "tx_collisions"}
 
-// parseNetstat returns the counters of each device in the output of netstat -i, taken from the row with
-// network "<Link#N>". It counts columns from the right, because the address may be missing. It skips "-",
-// which stands for a missing value.
+// parseNetstat returns the counters of each device in the output of netstat -i. It reads the row with network
+// "<Link#N>". It counts columns from the right, because the address may be missing. It skips "-", which
+// stands for a missing value.
 func parseNetstat(text string) map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	var heading []string
@@ -361,7 +361,8 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 	return out
 }
 
-// deviceLike reports whether a name is a plausible device name. IFNAMSIZ is 16.
+// deviceLike reports whether a name is a plausible device name. A name has fewer than IFNAMSIZ (16)
+// characters.
 func deviceLike(name string) bool {
 	return name != "" && len(name) < 16 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -369,8 +370,8 @@ func deviceLike(name string) bool {
 	})
 }
 
-// bsdWays prints, for each argument, a line with the address and then the route to it. At the end, it prints
-// all addresses.
+// bsdWays prints, for each argument, a line with the address, followed by the route to the address. At the
+// end, it prints all addresses.
 const bsdWays = `for a in "$@"; do echo "to $a"; f=-inet; case $a in *:*) f=-inet6;; esac
 route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 

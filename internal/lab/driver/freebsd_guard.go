@@ -21,7 +21,7 @@ rm -rf "$g"; done
 // bsdGuardScript starts a guard and prints the guard's directory. The guard measures time by counting its
 // sleeps of 2 s (sleep(1) uses the uptime clock). It cannot compute the time since boot, because
 // kern.boottime changes when the clock is set (time(9)) and there is no /proc. If the guard gets too little
-// CPU time, it acts later. The directory may outlive a reboot, which has undone all settings, so it counts
+// CPU time, it acts later. A reboot undoes all settings but may leave the directory, so the directory counts
 // only while the guard's process runs. The guard runs the script "undo" in its directory. This script is
 // replaced atomically.
 const bsdGuardScript = `umask 077; own=
@@ -41,7 +41,7 @@ end
 sh "$d/guard" "$d" "$1" </dev/null >/dev/null 2>&1 &
 echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
-// bsdTouchScript touches a guard. It fails if the guard is not running.
+// bsdTouchScript resets the timeout of a guard. It fails if the guard is not running.
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
 
 // Free implements Guarded.

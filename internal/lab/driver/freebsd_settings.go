@@ -30,7 +30,7 @@ var (
 // sameLevel is the difference in MHz below which cpufreq(4) treats two frequencies as equal (CPUFREQ_CMP).
 const sameLevel = 25
 
-// parseBSDLevels parses frequency levels in MHz and mW, such as "2200/45000 1600/28000" (cpufreq(4)). It
+// parseBSDLevels parses frequency levels, such as "2200/45000 1600/28000" in MHz and mW (cpufreq(4)). It
 // returns the frequencies in MHz, the highest first.
 func parseBSDLevels(text string) (levels []int) {
 	for _, level := range strings.Fields(text) {
@@ -44,8 +44,8 @@ func parseBSDLevels(text string) (levels []int) {
 	return levels
 }
 
-// readBSDLevels returns the frequency levels, and lines that contain the current level and the command lines
-// of powerd.
+// readBSDLevels returns the frequency levels, and further lines: the current level and the command lines of
+// powerd.
 func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []string, err error) {
 	out, err := shell(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
@@ -76,8 +76,8 @@ func readBSDGovernor(ctx context.Context, h host.Host, _, _ string) (string, err
 	return bsdGovernor(levels, told)
 }
 
-// bsdGovernor returns the state of the governor, given the frequency levels and lines that contain the
-// current level and the command lines of powerd.
+// bsdGovernor returns the state of the governor. lines contains the current level and the command lines of
+// powerd.
 func bsdGovernor(levels []int, lines []string) (string, error) {
 	words := strings.Fields(strings.Join(lines[1:], " ; "))
 	if len(words) > 0 {
@@ -104,9 +104,9 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 }
 
 // bsdClockScript stops powerd and waits until it has exited, because powerd sets the frequency once more on
-// exit. Then the script sets the frequency to $1 MHz. If $1 is empty, it instead starts powerd with the other
-// arguments. It starts powerd at normal priority, because a guard has a higher priority, which powerd would
-// inherit.
+// exit. The script then sets the frequency to $1 MHz. If $1 is empty, the script instead starts powerd with
+// the other arguments. It starts powerd at normal priority, because powerd would otherwise inherit the higher
+// priority of a guard.
 const bsdClockScript = `for p in $(pgrep -x powerd); do kill "$p"; n=0
 while kill -0 "$p" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; done
 mhz=$1; shift; [ -z "$mhz" ] || exec sysctl "dev.cpu.0.freq=$mhz"
@@ -245,15 +245,15 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	}
 
 	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
-	if input != "" { // without optimization, which would convert the list of addresses to a table
+	if input != "" { // no optimization, because it would convert the list of addresses to a table
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
 
 	return lacking(changeBy(ctx, h, input, script))
 }
 
-// pfRules returns the rules for a state, or "" if it has none. The rules match addresses that occur in no
-// packet.
+// pfRules returns the rules for a state, or "" if the state has no rules. The rules match addresses that
+// occur in no packet.
 func pfRules(value string) (string, error) {
 	f, err := knob.ParseFirewall(value)
 	switch {
@@ -277,11 +277,11 @@ func pfRules(value string) (string, error) {
 }
 
 // bsdIdle defines a shell function that finds our idle policies in the output of setkey -DP
-// (lib/libipsec/pfkey_dump.c). They connect the networks of kernel.SetIdlePolicies. The endpoints of their
-// tunnels are the addresses of these networks, and their request ID is $mark. With an argument, the function
-// prints commands that delete the policies. Otherwise, it prints seven counts: all policies (computed from
-// the sequence number of the first), policies printed, policies of other owners that have our selectors, and
-// our policies for IPv4 out, IPv4 in, IPv6 out and IPv6 in.
+// (lib/libipsec/pfkey_dump.c). Our policies connect the networks of kernel.SetIdlePolicies. The endpoints of
+// their tunnels are the addresses of these networks, and their request ID is $mark. With an argument, the
+// function prints commands that delete our policies. Otherwise, it prints seven counts: all policies
+// (computed from the sequence number of the first), policies printed, policies of other owners that have our
+// selectors, and our policies for IPv4 out, IPv4 in, IPv6 out and IPv6 in.
 const bsdIdle = `mark=16110
 idle() { setkey -DP 2>&1 | awk -v list="$1" -v mark=$mark '
 function far(a) { return sub(/^240\./, "248.", a) || sub(/^2001:db8:0:/, "2001:db8:8000:", a) ? a : "" }
@@ -301,9 +301,9 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes our policies and adds $2 new ones. It deletes repeatedly, because setkey may not print
-// all policies at once. It detects failures by counting policies, because setkey reports them only in its
-// output.
+// bsdSetIdle deletes our policies and adds $2 new ones. It repeats the deletion until no policy is left,
+// because setkey may not print all policies at once. It detects failures by counting policies, because setkey
+// reports failures only in its output.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done
 awk -v n="$2" -v mark=$mark 'function add(a, b, size) {

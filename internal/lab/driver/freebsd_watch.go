@@ -14,18 +14,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdClock prints the time of day and the boot time. Their difference, the time since boot, is right even
-// after the clock has been set, because setting the clock changes both (time(9)). The time of day is the
-// modification time of a file, with the resolution of vfs.timestamp_precision, because date(1) in FreeBSD
-// 14.0 prints only seconds.
+// bsdClock prints the time of day and the boot time. Setting the clock changes both by the same amount
+// (time(9)), so their difference is always the time since boot. The time of day is the modification time of a
+// file, with the resolution of vfs.timestamp_precision, because date(1) in FreeBSD 14.0 prints only seconds.
 const bsdClock = ownPath + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
 // bsdSampler defines a shell function that takes a sample: the clock, the CPU time of the process (times),
-// and the outputs of commands, each after its name. Temperatures are read only in every fifth sample, because
+// and the outputs of commands, each after its name. It reads temperatures only in every fifth sample, because
 // sensors are slow. If the processor controls the frequency, there is a single level, and the kernel measures
-// the frequency for 1 ms with interrupts disabled (cpu_est_clockrate). In this case, the frequency, too, is
-// read only in every fifth sample. If a device driver sets the frequency, reading it is cheap.
+// the frequency for 1 ms with interrupts disabled (cpu_est_clockrate). In this case, the function also reads
+// the frequency only in every fifth sample. If a device driver sets the frequency, reading it is cheap.
 const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
 *' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
 sample() { clock
@@ -38,8 +37,8 @@ echo "==> pf <=="; pfctl -si; pfctl -sm
 echo "==> threads <=="; ps -H -o tdname= -o time= -p 0 | grep tqg_; } 2>/dev/null
 `
 
-// bsdPlace creates a private directory. If possible, it mounts a tmpfs there, because FreeBSD may have no
-// directory in memory. Otherwise, the directory is on disk.
+// bsdPlace creates a private directory. FreeBSD may have no directory in memory, so bsdPlace mounts a tmpfs
+// on the directory if possible. Otherwise, the directory is on disk.
 const bsdPlace = `umask 077; leave() { umount -f "$d" 2>/dev/null; rm -rf "$d"; }
 for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
@@ -111,9 +110,8 @@ func bsdSeconds(text string) (int64, error) {
 	return int64(s)*1e9 + int64(ns), nil
 }
 
-// parseBSDSamples parses the output of several samples. It skips incomplete samples and samples taken after
-// the clock was set. After the clock was set, the boot time in a sample differs from that in the previous
-// sample.
+// parseBSDSamples parses the output of several samples. It skips incomplete samples. It also skips the first
+// sample after the clock was set, in which the boot time differs from that in the previous sample.
 func parseBSDSamples(text string) (out []snapshot) {
 	before := ""
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
@@ -130,7 +128,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 		}
 
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
-		if lines[2] == "-" { // the process that fetches samples took this one
+		if lines[2] == "-" { // a process that fetches samples took this sample
 			s.cpu = -1
 		}
 
@@ -145,7 +143,7 @@ func parseBSDSamples(text string) (out []snapshot) {
 	return out
 }
 
-// parseTimes returns the sum, in ns, of the times in a line printed by the shell command times, such as
+// parseTimes returns the sum in ns of the times in a line that the shell command times prints, such as
 // "0m1.23s 0m0.45s".
 func parseTimes(line string) (sum int64) {
 	for _, word := range strings.Fields(line) {
@@ -166,9 +164,9 @@ type bsdSample struct {
 	threads map[string]int64 // CPU time of each kernel thread in ns, by thread name
 }
 
-// bsdSources lists the probes that FreeBSD supports. FreeBSD has no softirqs, so the CPU time of the thread
-// that serves a core's network queues is reported as softirq time. This distinguishes it from other work of
-// the kernel.
+// bsdSources lists the probes that FreeBSD supports. FreeBSD has no softirqs. The thread that serves a core's
+// network queues does the work of a softirq, so its CPU time is reported as softirq time, apart from other
+// work of the kernel.
 var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl has no kern.cp_times", readCPTimes},
@@ -215,8 +213,8 @@ func parseSysctl(text string) map[string]string {
 	return out
 }
 
-// parseThreads parses lines that contain a thread's name and its CPU time in minutes and seconds as printed
-// by ps(1), such as "if_io_tqg_0  12:34.56". It returns the CPU times in ns.
+// parseThreads parses lines that contain a thread's name and its CPU time in minutes and seconds, as printed
+// by ps(1), such as "if_io_tqg_0 12:34.56". It returns the CPU times in ns.
 func parseThreads(text string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(text) {
@@ -240,7 +238,7 @@ const maxCores = 1024
 
 // readCPTimes parses kern.cp_times, which contains five counters for each core: user, nice, sys, intr and
 // idle, in ticks of the statistics clock (sys/sys/resource.h). It skips cores whose counters are all zero,
-// because they do not exist.
+// because these cores do not exist.
 func readCPTimes(s bsdSample) values {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
@@ -288,9 +286,9 @@ func readCPTimes(s bsdSample) values {
 	return out
 }
 
-// readNetisr sums up the protocols of each core's workstream in the output of netstat -Q. The columns are
-// "WSID CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled"; the first two are missing in lines where
-// they would repeat those of the previous line.
+// readNetisr adds up the counters of all protocols in each core's workstream, as printed by netstat -Q. The
+// columns are "WSID CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled". The first two are missing in
+// lines where they would repeat those of the previous line.
 func readNetisr(s bsdSample) values {
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
 	out := values{}

@@ -19,10 +19,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Linux supports Linux through its POSIX shell. It uses cat for files in /proc and /sys, tc for queues, nft
+// Linux is the driver for Linux. It uses a POSIX shell, cat for files in /proc and /sys, tc for queues, nft
 // for the firewall and address translation, and ethtool for offloads. If one of these programs is missing,
-// its settings are unsupported. The devices under test are the Ethernet devices that are not stacked on
-// others. The device "wan" leads to the far side.
+// the settings that need it are unsupported. The devices under test are the Ethernet devices that are not
+// stacked on others. The device "wan" leads to the far side.
 type Linux struct {
 	Sysctls knob.Permission // kernel settings that may be changed
 }
@@ -121,13 +121,13 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 // setting reads and applies the states of a knob for a device, or for the whole node if dev is "".
 type setting struct {
 	ofDevice bool
-	// read returns the state that want would replace. If want is "", it returns the whole setting.
+	// read returns the state that want would replace, or the whole state if want is "".
 	read  func(ctx context.Context, h host.Host, dev, want string) (string, error)
 	apply func(ctx context.Context, h host.Host, dev, value string) error
 }
 
-// scripted returns a setting implemented by two scripts, whose $1 is the device, or "" for the node. The
-// script read prints text that is passed to parse. The script apply sets the value $2.
+// scripted returns a setting implemented by two scripts. In both, $1 is the device, or "" for the node. parse
+// converts the output of the script read to a state. The script apply sets the value $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
 	return setting{
 		ofDevice: ofDevice,
@@ -151,7 +151,7 @@ func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
-	// The length is set with ip(8), because writing to sysfs requires privileges on the machine even in a
+	// The length is set with ip(8), because a write to sysfs requires privileges on the machine, even in a
 	// network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
@@ -173,7 +173,8 @@ func linuxSettings() map[string]setting {
 	}
 }
 
-// threads returns the setting for threaded NAPI of the devices printed by the shell function devices.
+// threads returns the setting for threaded NAPI. The argument defines a shell function called devices, which
+// prints the devices to read and set.
 func threads(devices string) setting {
 	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
@@ -258,10 +259,11 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-// settings reads and applies the settings of a system. Its field of returns the setting for a knob. Its field
-// devices returns the device of a port, or all devices if the port is "".
+// settings reads and applies the settings of a system.
 type settings struct {
-	of      func(knob string) (setting, error)
+	// of returns the setting for a knob.
+	of func(knob string) (setting, error)
+	// devices returns the device of a port, or all devices if the port is "".
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
 }
 
@@ -371,7 +373,7 @@ func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, erro
 
 	v6, err := readWord(ctx, h, forwardIPv6)
 	if errors.Is(err, host.ErrUnsupported) {
-		v6, err = "0", nil // missing in a kernel without IPv6
+		v6, err = "0", nil // the file is missing in a kernel without IPv6
 	}
 
 	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
@@ -391,11 +393,11 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	return err
 }
 
-// summaries maps feature names in the output of ethtool to kernel names if they differ.
+// summaries maps feature names in the output of ethtool to kernel names where they differ.
 var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-receive-offload": "rx-lro",
 	"generic-segmentation-offload": "tx-generic-segmentation"}
 
-// featuresOf returns the offloads of a device, and those that cannot be changed.
+// featuresOf returns the state of each offload of a device, and the offloads that cannot be changed.
 func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
 	out, err := shell(ctx, h, `ethtool -k "$1"`, dev)
 	has, fixed = parseFeatures(out)
@@ -490,8 +492,8 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters returns the counters of the given devices. all contains the counters of each device, under the
-// column names of probe netdev.
+// linkCounters returns the counters of the given devices. all contains the counters of every device, named
+// like the columns of probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

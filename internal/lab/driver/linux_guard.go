@@ -37,10 +37,10 @@ p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socke
 refuse "agent is process $p"; done
 `
 
-// guardScript starts a guard and prints the guard's directory. The guard measures the time since boot, which
-// does not change when the clock is set. A reboot stops the guard but also undoes the settings, because they
-// belong to the running kernel. The guard runs the script "undo" in its directory. This script is replaced
-// atomically.
+// guardScript starts a guard and prints the guard's directory. If the guard is not touched for $1 seconds, it
+// runs the script "undo" in its directory. This script is replaced atomically. The guard uses the time since
+// boot, which does not change when the clock is set. A reboot stops the guard but also undoes the settings,
+// because they belong to the running kernel.
 const guardScript = `umask 077; own=
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
@@ -57,8 +57,9 @@ echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 // armScript atomically replaces the undo script of a guard with its standard input.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript touches a guard. It fails if the guard is not running. If the disk is full, it overwrites the
-// previous time in place. This works because the new text is not shorter.
+// touchScript touches a guard: it replaces the time in the guard's directory with the current time. It fails
+// if the guard is not running. If the disk is full, it overwrites the previous time in place. This works
+// because the new text is not shorter.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
@@ -71,7 +72,7 @@ func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
 	return free(ctx, h, "d="+lookForOthers, own)
 }
 
-// free runs a script that looks for other controllers on the router.
+// free runs a script that looks for other controllers on the router. own lists our guards.
 func free(ctx context.Context, h host.Host, script string, own []string) error {
 	if _, err := shell(ctx, h, "own=$*; "+script, own...); err != nil {
 		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
@@ -100,8 +101,8 @@ func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// guard starts a guard of driver d by running the script start. If name is not empty, it rearms the guard of
-// this name.
+// guard starts a guard of driver d by running the script start. If name is not empty, it instead rearms the
+// guard with this name.
 func guard(ctx context.Context, h host.Host, d interface {
 	Driver
 	Guarded
@@ -163,8 +164,8 @@ func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) 
 	return w.text.String(), nil
 }
 
-// written is a host that does not run commands that change the router, but records them as a shell script or,
-// for RouterOS, as console statements.
+// written is a host that records the commands that would change the router instead of running them. It
+// records them as a shell script or, for RouterOS, as console statements.
 type written struct {
 	host.Host
 	text       strings.Builder

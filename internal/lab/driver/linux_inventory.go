@@ -15,9 +15,9 @@ import (
 // maxRuleset is the maximum size of the nft ruleset's text, in bytes.
 const maxRuleset = 1 << 20
 
-// printInventory prints parts, each preceded by its name. If a part cannot be read, the script prints
-// "missing" and the reason. From the output of "ip xfrm state", it passes on only the replay windows, because
-// that output also contains keys.
+// printInventory prints the parts of the inventory, each preceded by its name. If a part cannot be read, the
+// script prints "missing" and the reason. The output of "ip xfrm state" contains keys, so the script prints
+// only the replay windows from it.
 var printInventory = `part() { echo "part $1"; }
 missing() { echo "missing $*"; }
 file() { part "$1"; shift; cat "$@" 2>&1 || missing "$1 cannot be read"; }

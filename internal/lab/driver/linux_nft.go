@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// These tables are the tables of kernel.FirewallRules, SetNAT and MSSClamp, so an agent and this driver
+// These are the tables that kernel.FirewallRules, SetNAT and MSSClamp use, too, so an agent and this driver
 // recognise each other's rules.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
@@ -95,8 +95,8 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
-	// Package kernel marks a logging firewall with a chain named "log". This script cannot create it, because
-	// "log" is a reserved word in nft.
+	// Package kernel marks a logging firewall with a chain named "log". An nft script cannot create this
+	// chain, because "log" is a reserved word in nft.
 	if err == nil && f.Log {
 		err = lacks("driver linux makes no firewall that logs")
 	}
@@ -112,8 +112,8 @@ func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 
 var families = [...]string{"ip", "ip6"}
 
-// firewallRules returns the contents of a firewall's table, or "" if it has none. The rules match addresses
-// that occur in no packet.
+// firewallRules returns the contents of a firewall's table, or "" if the firewall is off. The rules match
+// addresses that occur in no packet.
 func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
 	if !f.On {
 		return ""

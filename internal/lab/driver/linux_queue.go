@@ -53,7 +53,7 @@ func queueWords(parameters []qdisc.Parameter, words []string) (out []string) {
 				out = append(out, word)
 			case p.Quantity == qdisc.Flag, p.Quantity == qdisc.Word, word != p.Name, value == "":
 			default:
-				value, _, _ = strings.Cut(value, "/") // "/cells", printed with -d
+				value, _, _ = strings.Cut(value, "/") // tc -d appends "/cells"
 				if p.Quantity == qdisc.Packets || p.Quantity == qdisc.Count {
 					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
 				}
@@ -135,8 +135,9 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	return lacking(change(ctx, h, script, args...))
 }
 
-// lacking wraps err in host.ErrUnsupported if the kernel lacks the queueing discipline, pf or the sysctl, or
-// if the device cannot support the setting, such as mq on a device with one queue.
+// lacking wraps err in host.ErrUnsupported if it means that the kernel lacks something (the queueing
+// discipline, the sysctl or, on FreeBSD, pf) or that the device cannot support the setting, such as mq on a
+// device with one queue.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
@@ -234,7 +235,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			d.Parent = qdisc.HandleIngress
 		default:
 			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // because a class's default queue has handle 0
+				d.Parent = 1 // a class; this is its default queue, which has handle 0
 				break
 			}
 
@@ -270,7 +271,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "linklayer" && next != "ethernet" && next != "unaware",
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
-			if d.Kind == "tbf" { // even a change in place would remove the owner's setting
+			if d.Kind == "tbf" { // because even a change in place would remove the owner's setting
 				d.Queue = qdisc.Queue{}
 			}
 		}

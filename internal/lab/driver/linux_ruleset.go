@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// These maps contain the names of chain priorities in the output of nft(8), for bridge and for the other
-// families.
+// These maps contain the values of the chain priorities that nft(8) prints by name. The bridge family has
+// values of its own.
 var (
 	priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50,
 		"srcnat": 100}
@@ -400,7 +400,7 @@ func (s *statements) statement(word string) {
 		}
 
 		s.Verdict, s.at = word, len(s.words)
-		number, _, _ = strings.Cut(number, "-") // start of a range
+		number, _, _ = strings.Cut(number, "-") // keep only the start of a range
 		s.Do(record.RuleQueue, "queue num "+number)
 	case "log":
 		s.Do(record.RuleLog, word)

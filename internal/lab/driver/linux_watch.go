@@ -33,9 +33,10 @@ var (
 
 // sampler is an awk program that runs during the whole measurement, because starting a program for each
 // sample would take most of the CPU time of a small router. Each line of its input lists files in /proc. For
-// each line, it appends a sample to the file "to": "@", then the name and content of each file, and "." if
-// the sample is complete. It changes RS in order to read whole files. mawk requires "-W interactive" to
-// process each input line at once; otherwise, it would wait for 4 KiB of input.
+// each line, it appends a sample to the file that its variable "to" names. A sample consists of "@", the name
+// and content of each file, and "." if the sample is complete. The program changes RS in order to read whole
+// files. mawk requires "-W interactive" to process each input line at once; otherwise, it would wait for 4
+// KiB of input.
 var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
 for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
 while ((getline s <f) > 0) { print head s >>to; head = "" }
@@ -62,10 +63,10 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 `
 
 // loopScript takes a sample after each pause, and stores the samples in two files of up to $2 samples each.
-// At one sample per second, they cover the last 5 to 10 minutes. The loop ends when the directory is removed.
-// The session remains: it counts the lines of its input, and removes the directory when its input ends, so
-// that nothing remains if the controller is killed. If the connection is lost unnoticed, the loop ends when
-// the count has not changed for $3 samples.
+// At one sample per second, the files cover the last 5 to 10 minutes. The loop ends when the directory is
+// removed. sessionScript counts the lines of its input, and removes the directory when its input ends, so
+// nothing remains if the controller is killed. If the connection is lost unnoticed, the count stops changing,
+// and the loop ends after $3 more samples.
 const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
 loop() { n=0; still=0; was=
 while [ -d "$d" ] && [ $still -lt "$3" ]; do
@@ -89,9 +90,9 @@ take() { echo "uptime self/stat $me/stat $files"; }
 awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
-// fetchScript prints all stored samples and then a current one, which lacks the CPU time of the process.
-// Because the loop may start a new file at any time, the script first renames each file to a name that the
-// loop does not use. If the loop has just renamed the newer file, the script renames the older one.
+// fetchScript prints all stored samples and then a current one, which lacks the CPU time of the sampling
+// process. Because the loop may start a new file at any time, the script first renames each file to a name
+// that the loop does not use. If the loop has just renamed the newer file, the script renames the older one.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 mv -f "$1/older" "$1/first" 2>/dev/null
 mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
@@ -235,8 +236,8 @@ func (w *shellWatch) Keep(context.Context) error {
 	return err
 }
 
-// end closes the session's input and waits until the session ends. It kills the session after patience. It
-// returns the error with which the session ended.
+// end closes the session's input and waits until the session ends. If this takes longer than patience, it
+// kills the session. It returns the error with which the session ended.
 func (w *shellWatch) end(patience time.Duration) error {
 	w.once.Do(func() {
 		w.input[1].Close()
@@ -261,7 +262,7 @@ func (w *shellWatch) end(patience time.Duration) error {
 // snapshot is an unparsed sample. It holds texts by name; on Linux, the names are those of files in /proc.
 type snapshot struct {
 	at    int64 // time since the router's boot in ns
-	cpu   int64 // CPU time of the process and its children in ns, or -1 if another process took the sample
+	cpu   int64 // CPU time of the sampling process and its children in ns; -1 if another process took it
 	files map[string][]byte
 }
 

@@ -16,16 +16,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenWrt supports OpenWrt and derived systems, such as Turris OS. It makes settings of the running kernel as
-// driver Linux does. For settings that OpenWrt's services would overwrite, it uses uci without a commit. Such
-// changes are stored in memory (/tmp/.uci), are used by fw4 and the init scripts, and are lost on reboot.
+// OpenWrt is the driver for OpenWrt and derived systems, such as Turris OS. It changes settings of the
+// running kernel as driver Linux does. For settings that OpenWrt's services would overwrite, it uses uci
+// without a commit. Such changes are stored in memory (/tmp/.uci), are used by fw4 and the init scripts, and
+// are lost on reboot.
 type OpenWrt struct{ Linux }
 
 // Name implements Driver.
 func (OpenWrt) Name() string { return "openwrt" }
 
-// isOpenWrt prints "openwrt", "without uci" or "other". Derived systems have the release file of OpenWrt
-// under their own names, too.
+// isOpenWrt prints "openwrt", "without uci" or "other". Derived systems keep the file /etc/openwrt_release,
+// even if they have another name.
 const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
 { echo other; exit 0; }
 command -v uci >/dev/null && echo openwrt || echo "without uci"`
@@ -68,8 +69,8 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand lists, for knobs that the driver does not support, the commands with which the owner makes
-// the setting. OpenWrt 25.12 and later install packages with apk, earlier releases with opkg.
+// openWrtByHand contains, for knobs that the driver does not support, the commands with which the owner can
+// change the setting. OpenWrt 25.12 and later install packages with apk, earlier releases with opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",

@@ -13,9 +13,9 @@ import (
 // stage defines a shell function that sets uci options without a commit (libuci's delta.c). It first reverts
 // earlier staged changes of these options, and stages new ones only if the function now() does not print the
 // wanted state. Restoring the original state therefore leaves nothing staged. An option without a value
-// cannot be staged, so the state is then set by the function direct(). stage fails if uncommitted changes of
-// others exist, because those changes would take effect, too. It reads options back, because uci does not
-// report changes that it loses when /tmp is full.
+// cannot be staged; in that case, stage calls the function direct() to set the state. stage fails if others
+// have uncommitted changes, because those changes would take effect, too. It reads options back, because uci
+// does not report changes that it loses when /tmp is full.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -35,17 +35,18 @@ for o; do uci -q revert "${o%%=*}"; done; reload
 echo "OpenWrt does not take $want" >&2; exit $failed; }
 `
 
-// byFirewall is the start of scripts for settings that fw4 makes. fw4 generates rules from uci, checks them
-// with nft, and replaces its table in one transaction. It does not touch other tables (firewall4's sbin/fw4).
+// byFirewall is the start of scripts for settings that fw4 implements. fw4 generates rules from uci, checks
+// them with nft, and replaces its table in one transaction. It does not touch other tables (firewall4's
+// sbin/fw4).
 const byFirewall = `command -v fw4 >/dev/null && command -v nft >/dev/null || {
 echo "it has no fw4" >&2; exit 69; }
 reload() { fw4 reload >&2; }
 check() { fw4 check >&2; }
 `
 
-// offloading prints the state of fw4's flow table. It reads the table instead of the options, because fw4
-// silently falls back to software offload if the devices do not support hardware offload (fw4.uc,
-// resolve_hw_offload_devices).
+// offloading defines the function now(), which prints the state of fw4's flow table. It reads the table
+// instead of the options, because fw4 silently falls back to software offload if the devices do not support
+// hardware offload (fw4.uc, resolve_hw_offload_devices).
 const offloading = byFirewall + `now() { t=$(nft list flowtable inet fw4 ft 2>&1) || case $t in *"No such file"*) t=;;
 *) echo "$t" >&2; return 1;; esac
 case "$(nft list chain inet fw4 forward 2>/dev/null)" in *"@ft"*) ;; *) t=;; esac
@@ -57,7 +58,7 @@ const offload = `case $2 in off) sw=0 hw=0;; on) sw=1 hw=0;; hardware) sw=1 hw=1
 *) echo "no flow offload is called $2" >&2; exit 1;; esac
 stage "$2" "firewall.@defaults[0].flow_offloading=$sw" "firewall.@defaults[0].flow_offloading_hw=$hw"`
 
-// masquerading prints whether fw4 masquerades packets that leave to $zone.
+// masquerading defines the function now(), which prints whether fw4 masquerades packets that leave to $zone.
 const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcnat_$zone" 2>/dev/null)" in
 *masquerade*) echo masquerade;; *) echo off;; esac; }
 `

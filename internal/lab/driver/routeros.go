@@ -18,10 +18,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// RouterOS supports MikroTik RouterOS 7.17 and later through its console. A command is a line in the
-// console's scripting language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting). The host
-// must pass the line on unchanged, as ssh.Connection.Commands does. Changes are persistent at once, so the
-// driver marks whatever it adds, and a guard on the router can undo the changes even after a reboot.
+// RouterOS is the driver for MikroTik RouterOS 7.17 and later. It uses the console. A command is a line in
+// the console's scripting language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting). The
+// host must pass the line on unchanged, as ssh.Connection.Commands does. Changes are persistent at once, so
+// the driver marks whatever it adds, and a guard on the router can undo the changes even after a reboot.
 type RouterOS struct{}
 
 // Name implements Driver.
@@ -56,8 +56,8 @@ var rosFacts = map[string]map[string]string{
 	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. It omits properties that the router does not have; a virtual router, for
-// example, lacks some.
+// Facts implements Describing. It omits properties that the router does not have. For example, a virtual
+// router lacks some.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
 	var wrong error
@@ -85,7 +85,7 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 
 	for _, i := range list("/queue/interface/print as-value") {
 		name := "device:" + check.Plain(i["interface"])
-		if facts[name+":type"] != "" { // otherwise the interface is not running
+		if facts[name+":type"] != "" { // otherwise, the interface is not running
 			addFact(facts, name+":queue", i["queue"])
 		}
 	}
@@ -373,7 +373,7 @@ func (RouterOS) WithoutNAT() string {
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := rosSetting(s).read(ctx, h, s)
-	if err == nil && s.Value != "" { // only if there is a value, which means that the caller will set it
+	if err == nil && s.Value != "" { // a value means that the caller will set it
 		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}

@@ -128,7 +128,7 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	}
 
 	err = fmt.Errorf("guard %s: %w", h.Name(), err)
-	if isNew { // because nothing has been changed yet
+	if isNew { // dismiss it, because nothing has been changed yet
 		wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name)
 		if wrong != nil {
 			err = fmt.Errorf("%w; %w", err, wrong)
@@ -187,8 +187,8 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// Try repeatedly, because interfaces may appear late after boot. The script's own retries handle that,
-	// too.
+	// Try repeatedly, because interfaces may appear late after boot. The script's own retries serve this
+	// purpose, too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"
 	entry := scheduler + "/add policy=" + guardPolicy + " name="

@@ -58,9 +58,9 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	return items(ctx, h, menu+"/print detail as-value where active")
 }
 
-// parseROSWays finds the route to each address: the route with the longest prefix or, if there are several,
-// the one of these with the smallest distance. The immediate gateway of a route is "198.51.100.1%ether1", or
-// "ether1" for a connected network.
+// parseROSWays finds the route to each address. This is the route with the longest prefix. Of several such
+// routes, it is the one with the smallest distance. The immediate gateway of a route is
+// "198.51.100.1%ether1", or "ether1" for a connected network.
 func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
 	ways := make([]kernel.Way, len(to))
 	for at, a := range to {

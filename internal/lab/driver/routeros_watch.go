@@ -25,10 +25,10 @@ const (
 	watchKept   = 2 * time.Minute // more than Silence, because a saturated router executes commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
-	maxSample   = 1 << 20         // size of a sample in bytes
-	maxLine     = 4 << 20         // size of a line in bytes
-	maxSamples  = 2 * keptSamples // samples kept for the next Collect
-	clockDrift  = 1e9             // maximum deviation of the router's clock between two readings in ns
+	maxSample   = 1 << 20         // maximum size of a sample in bytes
+	maxLine     = 4 << 20         // maximum size of a line in bytes
+	maxSamples  = 2 * keptSamples // maximum number of samples kept for the next Collect
+	clockDrift  = 1e9             // maximum deviation of the router's clock between two readings, in ns
 )
 
 // rosSample returns the commands whose outputs form a sample, in this order.
@@ -44,8 +44,8 @@ const costProbe, wireguardProbe = "driver routeros", "wireguard"
 // readClock is an expression for the router's clock in ns.
 const readClock = `[:tonsec [:timestamp]]`
 
-// rosWatch is the controller's side of a watch. It buffers the output of the
-// sampling loop that runs on the router.
+// rosWatch is the controller's side of a watch. It buffers the output of the sampling loop that runs on the
+// router.
 type rosWatch struct {
 	host host.Host
 	list string // address list that keeps the loop running
@@ -237,7 +237,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 // Close implements Watch.
 func (w *rosWatch) Close(ctx context.Context) error {
 	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
-	_ = w.over() // fails because the loop was killed
+	_ = w.over() // returns an error, because the loop was killed
 	if err = errors.Join(err, w.killed); err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
@@ -310,7 +310,7 @@ func parseROSSample(text string) (s taken, err error) {
 	return s, nil
 }
 
-// take adds to the sample an item that belongs to the given part.
+// take adds an item to the sample. part is the index of the command in rosSample that printed the item.
 func (s taken) take(part int, i item) {
 	put := func(probe, column, name string, scale float64) { s.probes[probe].put(column, i[name], scale) }
 	switch part {

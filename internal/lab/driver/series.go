@@ -34,7 +34,7 @@ func relate(read func() (at, step int64, err error)) (related, error) {
 }
 
 // until returns the clock relation for samples taken between two comparisons of the clocks. r is the result
-// of the first comparison, and later is that of the second. offset is the mean of their offsets.
+// of the first comparison, and later is the result of the second. offset is the mean of their offsets.
 func (r related) until(later related) (c record.Clock, offset int64) {
 	c = record.Clock{
 		OffsetBefore: r.offset,

@@ -207,7 +207,7 @@ func relateClocks(now func() int64, exchange func() (node int64, err error)) (of
 	const (
 		least   = 5
 		patient = int64(250 * time.Millisecond)
-		alike   = int64(50 * time.Microsecond) // maximum difference in ns, added to half of the bound
+		alike   = int64(50 * time.Microsecond) // maximum difference in ns, in addition to half of the bound
 	)
 	begun := now()
 	second := int64(math.MaxInt64)

@@ -134,10 +134,10 @@ const (
 )
 
 // Spawn describes a child process: this program in another role, or another program, optionally as the first
-// process in new namespaces. If Conn is nil, its standard input and output are pipes to this process.
+// process in new namespaces. If Conn is nil, the child's standard input and output are pipes to this process.
 type Spawn struct {
 	Program    string     // path of the program; "" means this program
-	Args       []string   // role, followed by its arguments
+	Args       []string   // arguments; for this program, the role comes first
 	Namespaces uintptr    // CLONE_NEW* flags
 	MapRoot    bool       // with CLONE_NEWUSER, map our user to root
 	Files      []*os.File // become descriptors 3, 4 and so on

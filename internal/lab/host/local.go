@@ -109,8 +109,8 @@ func (p *localProcess) Kill() error {
 	return err
 }
 
-// drainTime bounds the reading of a killed process's output after the kill. The output may not end by itself,
-// because another process, such as an ssh that multiplexes other connections, may keep the pipe open.
+// drainTime is the time limit for reading the rest of a killed process's output. The output may not end by
+// itself, because another process, such as an ssh that multiplexes other connections, may keep the pipe open.
 const drainTime = time.Second
 
 // endReading sets a deadline for reading a killed process's output.

@@ -7,8 +7,8 @@ import (
 )
 
 // Overhear wraps h so that the function keep is called with up to limit bytes of the standard output of each
-// command. A file that is read is reported as the output of cat. whole reports whether printed is the
-// complete output.
+// command. It also calls keep for each file that is read, as if cat had printed the file. whole reports
+// whether printed is the complete output.
 func Overhear(h Host, limit int, keep func(c Command, printed []byte, whole bool)) Host {
 	return overheard{h, limit, keep}
 }

@@ -10,7 +10,7 @@ import (
 // return a placeholder. SecretSession transmits a Secret to a node, and Use gives access to its bytes. The
 // zero value means "no secret".
 type Secret struct {
-	// bytes is a function because fmt does not call the formatting methods of unexported fields: it would
+	// bytes is a function because fmt does not call the formatting methods of unexported fields. fmt would
 	// print a byte slice, even one behind a pointer.
 	bytes func() []byte
 }
@@ -27,7 +27,7 @@ func NewSecret(n int) Secret {
 // SecretFrom returns a Secret that consists of b, and takes ownership of b.
 func SecretFrom(b []byte) Secret { return Secret{func() []byte { return b }} }
 
-// Empty reports whether s is "no secret".
+// Empty reports whether s contains no secret.
 func (s Secret) Empty() bool { return len(s.read()) == 0 }
 
 // Use calls f with the bytes of the secret. f must not retain them.

@@ -53,7 +53,7 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// hungUp reports whether err means that the controller is gone, and not that the connection is damaged. A
+// hungUp reports whether err means that the controller is gone, rather than that the connection is damaged. A
 // reset means that the controller died without reading our answers. An exceeded deadline means that it
 // stopped sending.
 func hungUp(err error) bool {
@@ -76,7 +76,7 @@ type server struct {
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
-	open     int // number of handlers that run or whose end was not reported yet
+	open     int // number of handlers that are running or whose end has not been reported yet
 }
 
 // maxSessions is the maximum number of sessions per controller. Our controllers open a few dozen.

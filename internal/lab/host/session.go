@@ -27,13 +27,14 @@ func (l *link) write(f frame) error {
 	l.buf = appendFrame(l.buf[:0], f)
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
-		l.buf = nil // to free an unusually large buffer
+		l.buf = nil // free an unusually large buffer
 	}
 
 	return inWords(err)
 }
 
 // inWords returns an error with a readable text if err means that the other end has closed the connection.
+// Otherwise, it returns err.
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")

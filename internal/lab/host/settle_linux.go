@@ -26,8 +26,8 @@ func resetLimits() {
 	}
 }
 
-// usualClass sets SCHED_OTHER for all threads of this process. It reports whether any thread had another
-// class.
+// usualClass sets SCHED_OTHER for all threads of this process. It reports whether it changed the class of any
+// thread.
 func usualClass() (changed bool) {
 	const other = 0 // the value of SCHED_OTHER
 	threads, _ := os.ReadDir("/proc/self/task")

@@ -16,8 +16,8 @@ import (
 )
 
 // A Child is a process started by Spawn.Start. Read reads from its standard output, and Write writes to its
-// standard input. Close closes its standard input, which makes a process in any role exit, and waits until
-// the process has exited.
+// standard input. Close closes its standard input and waits until the process has exited. Every role exits
+// when its standard input is closed.
 type Child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -25,12 +25,13 @@ type Child struct {
 
 	once  sync.Once
 	err   error
-	ended chan struct{} // closed after Wait returned
+	ended chan struct{} // closed after the process has exited
 }
 
 // Start starts the program in a new session, so that Ctrl-C in the terminal does not reach the program.
 func (s Spawn) Start() (*Child, error) {
-	// This path refers to the running program even if its file was replaced or removed, as "go run" does.
+	// This path refers to the running program even if its file was replaced or removed. For example, "go run"
+	// removes it.
 	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
@@ -140,8 +141,7 @@ func (c *Child) Close() error {
 	return c.Wait()
 }
 
-// Wait waits until the process exits without being asked to, for example because the other end of its Conn
-// was closed.
+// Wait waits until the process exits by itself, for example because the other end of its Conn was closed.
 func (c *Child) Wait() error {
 	c.once.Do(func() {
 		c.err = c.cmd.Wait()

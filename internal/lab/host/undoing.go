@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Undoing is a stack of functions that undo the changes of a handler. They are called in reverse order.
+// Undoing is a stack of functions that undo the changes of a handler.
 type Undoing []func() error
 
 // Add pushes f. Call it before making the change that f undoes.
 func (u *Undoing) Add(f func() error) { *u = append(*u, f) }
 
-// Run calls all functions. It joins their errors, wrapped in ErrNotUndone, to *err.
+// Run calls all functions, the last one first. It joins their errors, wrapped in ErrNotUndone, to *err.
 func (u Undoing) Run(err *error) {
 	for _, f := range slices.Backward(u) {
 		if undoErr := f(); undoErr != nil {

@@ -117,7 +117,8 @@ func (p *provider) serveDHCP() (ended func() error, err error) {
 	}), nil
 }
 
-// receive calls the function take for each datagram until the returned function closes the socket.
+// receive starts a goroutine that calls the function take for each datagram. The function that receive
+// returns closes the socket and waits until the goroutine has ended.
 func (p *provider) receive(protocol, dev string, conn *net.UDPConn,
 	take func(b []byte, from netip.AddrPort)) (ended func() error) {
 	done := make(chan struct{})
@@ -207,8 +208,8 @@ func joinDHCP(ctx context.Context, a knob.Access, undo *host.Undoing, failed cha
 	return nil
 }
 
-// ask obtains or renews a lease. It uses a packet socket, which receives all packets of the device, and
-// closes the socket at once so that it does not slow down trials.
+// ask obtains or renews a lease. It uses a packet socket, which receives all packets of the device. It closes
+// the socket as soon as it has the lease, so that the socket does not slow down trials.
 func ask(ctx context.Context, dev string, again *nclient4.Lease) (lease *nclient4.Lease, err error) {
 	c, err := nclient4.New(dev, nclient4.WithTimeout(joinTime/10), nclient4.WithRetry(10))
 	if err != nil {

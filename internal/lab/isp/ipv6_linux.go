@@ -67,8 +67,8 @@ func (p *provider) serveIPv6(ctx context.Context, undo *host.Undoing) error {
 }
 
 // overSession serves IPv6 on the device of the n-th PPPoE session, once both ends have negotiated IPv6 (RFC
-// 5072). The link of the session uses the n-th network after that of the port. overSession adds to undo
-// whatever does not vanish with the device.
+// 5072). The link of the session uses the n-th network after that of the port. overSession adds functions to
+// undo that end DHCPv6 and router advertisements. The address vanishes with the device.
 func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
 	undo *host.Undoing) error {
 	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
@@ -286,10 +286,11 @@ func solicits(m []byte) bool {
 	return len(m) == 0
 }
 
-// advertisement returns a router advertisement (RFC 4861 §4.2). It announces that addresses are available
-// through DHCPv6 and through autoconfiguration in link, and that the provider is the DNS server, although the
-// provider may not run one. A lifetime of 0 withdraws everything. mac is nil on a PPPoE session, because the
-// session has no link-layer address. The kernel fills in the checksum (RFC 3542 §3.1).
+// advertisement returns a router advertisement (RFC 4861 §4.2). It announces that subscribers can get
+// addresses in the prefix link through DHCPv6 and through autoconfiguration. It also announces the provider
+// as the DNS server, although the provider may not run one. A lifetime of 0 withdraws everything. mac is nil
+// on a PPPoE session, because the session has no link-layer address. The kernel fills in the checksum (RFC
+// 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40

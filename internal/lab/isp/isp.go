@@ -42,7 +42,7 @@ func nth(provider netip.Prefix, n int) (netip.Addr, bool) {
 	a := provider.Masked().Addr()
 	for i := 0; i < n; {
 		a = a.Next()
-		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // skip the broadcast address
+		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // a is the broadcast address
 			return netip.Addr{}, false
 		}
 

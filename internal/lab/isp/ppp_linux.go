@@ -119,8 +119,8 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	return nil
 }
 
-// others returns the IPv6 addresses of the other end of a link. In each network, this is the first address
-// that is not our own.
+// others returns the IPv6 addresses of the other end of a link, one for each IPv6 network in own. It assumes
+// that the other end has the first address of the network that is not our own.
 func others(own []netip.Prefix) (out []netip.Addr) {
 	for _, p := range own {
 		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
@@ -235,8 +235,8 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// withSecrets requires a locked thread. The thread is never unlocked, so that it ends with this
-		// goroutine.
+		// withSecrets requires that this goroutine is locked to a thread. The goroutine never unlocks the
+		// thread, so that the thread ends with it.
 		runtime.LockOSThread()
 		if err := p.withSecrets(); err != nil {
 			p.fail(err)

@@ -136,13 +136,13 @@ const maxSubscribers = 8
 const usualPayload = 1500 - pppoeBytes
 
 // hear processes a frame. It returns the reply, the session that begins and the session that ends; each may
-// be nil. If a subscriber that already has a session requests one, hear ends the old session and returns no
-// reply; the subscriber then repeats its request (RFC 2516 §8).
+// be nil. If a subscriber that already has a session requests another, hear ends the old session and returns
+// no reply. The subscriber then repeats its request (RFC 2516 §8).
 func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscriber) {
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)
 	switch {
-	case err != nil || d.from[0]&1 != 0: // invalid, because the sender has a multicast address
+	case err != nil || d.from[0]&1 != 0: // malformed, or sent from a multicast address
 		return nil, nil, nil
 	case d.code == codePADI && d.session == 0:
 		a := c.answer(d, codePADO, 0)
@@ -154,7 +154,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 			return nil, nil, nil
 		}
 
-		for _, s := range c.sessions { // because an old session means that the subscriber has restarted
+		for _, s := range c.sessions { // an old session means that the subscriber has restarted
 			if bytes.Equal(s.mac, d.from) {
 				ends = s
 			}

@@ -458,7 +458,7 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 
 	_, gone := os.Lstat(path)
 	if err == nil && !lives {
-		err = gone // its owner removed the file after openOwn had opened it
+		err = gone // the owner removed the file after openOwn had opened it
 	}
 
 	if err != nil || lives {

@@ -12,9 +12,9 @@ import (
 // look up this table before the main table.
 const divertTable = 1018
 
-// Divert redirects packets to a point-to-point device as long as that device exists. It redirects packets
-// that would use a device's routes with a gateway, and packets to the addresses in others. It does not
-// change the routes of the device.
+// Divert redirects packets from one device to another, which is point-to-point, as long as the latter exists.
+// It redirects packets that would use a route of the first device with a gateway, and packets to the
+// addresses in others. It does not change the routes of the first device.
 func Divert(from, to string, others ...netip.Addr) (err error) {
 	defer func() {
 		if err != nil {

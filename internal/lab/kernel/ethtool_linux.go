@@ -29,8 +29,8 @@ func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
 
-// NICStats reads the driver-specific counters of devices. Package ethtool would read the names at every
-// reading, and into a buffer of 1 MB; NICStats reads them only once.
+// NICStats reads the driver-specific counters of devices. It reads the names of the counters only once.
+// Package ethtool would read the names each time, into a buffer of 1 MB.
 type NICStats struct {
 	fd    int
 	names map[string][]string // names of counters by device

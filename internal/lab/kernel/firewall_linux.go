@@ -61,8 +61,8 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	return got, filterError(err)
 }
 
-// statefulMark and logMark are names of empty chains without a hook. statefulMark marks that the first rule
-// in rulesChain is the stateful rule, and logMark that the last one logs.
+// statefulMark and logMark are names of empty chains without a hook. If a chain statefulMark exists, the
+// first rule in rulesChain is the stateful rule. If a chain logMark exists, the last rule logs.
 const statefulMark, logMark = "stateful", "log"
 
 const sourcesSet = "sources"

@@ -91,8 +91,9 @@ func removeIdleTunnels() error {
 }
 
 // addIdleTunnel creates a tunnel that has routes to a network in 240.0.0.0/4 (reserved, RFC 1112 §4) and a
-// network in 2001:db8::/32 (documentation, RFC 3849). Its peer does not exist (192.0.2.0/24, documentation,
-// RFC 5737). Because it has no keepalive, the tunnel never sends a packet.
+// network in 2001:db8::/32 (documentation, RFC 3849). The address of its peer is in 192.0.2.0/24
+// (documentation, RFC 5737), so the peer does not exist. Because the tunnel has no keepalive, it never sends
+// a packet.
 func addIdleTunnel(i int) error {
 	reportDetails()
 	at := netlink.NewLinkAttrs()

@@ -94,7 +94,7 @@ type NATMode string
 
 const (
 	NATOff        NATMode = "off"
-	NATMasquerade NATMode = "masquerade" // packets that leave by the WAN port get its address as source
+	NATMasquerade NATMode = "masquerade" // packets that leave by the WAN port get its address as their source
 	NATForward    NATMode = "forward"    // connections to the WAN address are forwarded to the inside
 )
 

@@ -94,8 +94,8 @@ func attribute[T any](dev, what string, of func(*netlink.LinkAttrs) T) (value T,
 	return of(l.Attrs()), nil
 }
 
-// SetTxQueueLen sets the length of a device's transmit queue in packets. It is the default limit of queueing
-// disciplines.
+// SetTxQueueLen sets the length of a device's transmit queue in packets. This length is the default limit of
+// queueing disciplines.
 func SetTxQueueLen(dev string, packets int) error {
 	return withLink(dev, fmt.Sprintf("set txqueuelen %d of", packets), func(l netlink.Link) error {
 		return netlink.LinkSetTxQLen(l, packets)
@@ -188,8 +188,8 @@ func Rename(dev, name string) error {
 
 // SpreadQueues assigns CPUs to the transmit queues of a veth that has several queues, as drivers of NICs do
 // (XPS, Documentation/networking/scaling.rst). Otherwise, the kernel would choose a queue by a hash of the
-// flow, and CPUs would contend for the lock of the queue. SpreadQueues requires root and the /sys of the
-// network namespace.
+// flow, and CPUs would contend for the lock of the queue. SpreadQueues requires root and a /sys that was
+// mounted in the network namespace.
 func SpreadQueues(dev string) error {
 	l, err := find(dev)
 	if err != nil {
@@ -215,7 +215,7 @@ func SpreadQueues(dev string) error {
 		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
 		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
 		err := os.WriteFile(file, []byte(mask), 0o600)
-		if errors.Is(err, fs.ErrNotExist) { // missing in the /sys of another namespace
+		if errors.Is(err, fs.ErrNotExist) { // a /sys that was mounted in another namespace lacks the file
 			err = fs.ErrPermission
 		}
 

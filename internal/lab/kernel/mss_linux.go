@@ -35,9 +35,9 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 }
 
 // addMSSClamp adds the rule "tcp flags syn / syn,rst tcp option maxseg size set rt mtu". If size is not
-// ClampToPMTU, the rule instead sets an MSS that exceeds size to size.
+// ClampToPMTU, the rule instead lowers an MSS that exceeds size to size.
 func (f filter) addMSSClamp(table string, hooked bool, size int) error {
-	const maxseg = unix.TCP_MAXSEG // the option has this kind, too (RFC 9293, section 3.2)
+	const maxseg = unix.TCP_MAXSEG // also the kind of the MSS option (RFC 9293, section 3.2)
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x06}, Xor: []byte{0}},

@@ -54,10 +54,11 @@ func find(dev string) (netlink.Link, error) {
 	return l, err
 }
 
-// replaced removes our previous state, adds the wanted state and reads it back. If that fails, it removes the
-// state, so the result is complete or empty. If want is empty, replaced keeps a state that it reads back.
-// Such a state belongs to another process, such as the agent of a killed controller, which may still be
-// restoring a setting while its successor changes the setting.
+// replaced removes our previous state, adds the wanted state and reads it back. If that fails, replaced
+// removes the state again, so the result is complete or empty. There is one exception: if want is empty but a
+// state is read back, replaced returns an error and keeps that state. Such a state belongs to another
+// process, such as the agent of a killed controller, which may still be restoring a setting while its
+// successor changes the setting.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
 	err := inOrder(remove, add, func() error {
 		got, err := read()

@@ -17,8 +17,8 @@ func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
-// Table describes one of our nftables tables. It has the same rules for IPv4 and IPv6. The zero value of T
-// means that there is no table.
+// Table describes one of our nftables tables, which exists for IPv4 and for IPv6 with the same rules. The
+// zero value of T means that there is no table.
 type Table[T any] struct {
 	name string
 	read func(f filter, family nftables.TableFamily) (T, error)

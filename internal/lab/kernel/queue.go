@@ -86,7 +86,7 @@ func decodeNothing([]qdisc.Parameter, []byte) (map[string]uint64, error) {
 	return map[string]uint64{}, nil
 }
 
-// encodeWords encodes a struct of 32-bit words, such as tc_fifo_qopt. The words have the order of the
+// encodeWords encodes a struct of 32-bit words, such as tc_fifo_qopt. The words are in the order of the
 // parameters.
 func encodeWords(all []qdisc.Parameter, v map[string]uint64) []byte {
 	var b []byte

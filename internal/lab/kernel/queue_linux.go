@@ -91,8 +91,8 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 
 // SetRootQueue sets the root queueing discipline of a device, or the queue of want's class. If possible, it
 // changes a queue of the same kind in place. Otherwise, it replaces the old queue, and the packets in that
-// queue are lost. If want is the kernel's default, SetRootQueue deletes the root queue. After an error, the
-// device has its default queue.
+// queue are lost. If want is the kernel's default, SetRootQueue deletes the root queue. If it cannot add a
+// new root queue, the device has its default queue.
 func SetRootQueue(dev string, want qdisc.Queue) error {
 	list, err := Qdiscs(dev)
 	if err != nil {

@@ -18,8 +18,8 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Queue                           qdisc.Queue // queue that restores it; without Kind if impossible
-	Why                             string      // reason why it could not be restored
+	Queue                           qdisc.Queue // queue that restores it; Kind is "" if there is none
+	Why                             string      // reason why Queue does not restore it completely
 }
 
 // TrafficFilter describes a filter and its effect on packets that match.
@@ -77,12 +77,12 @@ func (d *Discipline) describeClass(options []byte) {
 	}
 
 	switch d.Kind {
-	case "htb": // struct tc_htb_opt: rate, ceil, buffer, cbuffer …; attributes 6 RATE64, 7 CEIL64
+	case "htb": // attributes 1 PARMS (struct tc_htb_opt: rate, ceil, buffer …), 6 RATE64, 7 CEIL64
 		d.Rate, d.Ceil = rateIn(found[1], found[6], 0), rateIn(found[1], found[7], 3)
 		if len(found[1]) >= 28 {
 			d.Burst = ticksToBytes(uint32(word(found[1], 6)), d.Rate/8)
 		}
-	case "hfsc": // 1 RSC, 2 FSC, 3 USC: struct tc_service_curve with m1, d, m2 in bytes per second
+	case "hfsc": // attributes 1 RSC, 2 FSC, 3 USC: struct tc_service_curve (m1, d, m2; bytes per second)
 		curve := func(at uint16) uint64 {
 			c := found[at]
 			if len(c) >= 12 {
@@ -232,7 +232,9 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 		word(found[2], 1) == 10 && word(found[2], 2) == htbDefault
 }
 
-const rootHandle = 1 << 16 // 1:, because the classes of some kinds refer to it
+// rootHandle is the handle "1:" of our root queue. The handle is fixed, because the classes of some kinds
+// refer to it.
+const rootHandle = 1 << 16
 
 // attributesOf returns the numbers of the attributes in linux/pkt_cls.h that contain the actions, the class,
 // and the old-style policer of a filter of the given kind. 0 means that the kind has no such attribute.

@@ -63,8 +63,8 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 }
 
 // Guests returns the PIDs of a lab's QEMU processes and the names of their guests. It recognises a process by
-// an open file below dir, such as the guest's console, because the command line does not always contain such
-// a file.
+// an open file below dir, such as the guest's console, because the command line does not always name such a
+// file.
 func Guests(dir string) (map[int]string, error) {
 	names, err := filepath.Glob("/proc/[1-9]*/comm")
 	if err != nil {

@@ -21,8 +21,8 @@ type Words struct {
 }
 
 // RPS contains, for each receive queue of a device, the mask of CPUs for receive packet steering. The mask
-// has the kernel's format: 32-bit words in hexadecimal, separated by commas. "0" means off. RPS requires the
-// /sys of the network namespace.
+// has the kernel's format: 32-bit words in hexadecimal, separated by commas. "0" means off. RPS requires a
+// /sys that was mounted in the network namespace.
 var RPS = Words{"packet steering", rpsFiles}
 
 // IRQAffinity contains, for each interrupt of a device in numerical order, the list of CPUs that may serve
@@ -164,8 +164,8 @@ func affinityFiles(dev string) ([]string, error) {
 	return nil, lacks("it has no interrupts")
 }
 
-// Attribute returns an attribute of a device in /sys, such as "threaded". It requires the /sys of the network
-// namespace. The error is ErrUnsupported if the kernel lacks the attribute.
+// Attribute returns an attribute of a device in /sys, such as "threaded". It requires a /sys that was mounted
+// in the network namespace. The error is ErrUnsupported if the kernel lacks the attribute.
 func Attribute(dev, name string) (string, error) {
 	dir, err := deviceDir(dev)
 	var b []byte

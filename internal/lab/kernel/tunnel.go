@@ -57,7 +57,7 @@ const (
 )
 
 // KeySize returns the size in bytes of the key material for one direction. The key material consists of the
-// cipher key and then the salt or nonce (RFC 4106 §8.1, RFC 7634 §2) or the integrity key.
+// cipher key, followed by the salt or nonce (RFC 4106 §8.1, RFC 7634 §2) or by the integrity key.
 func (c ESPCipher) KeySize() int {
 	switch c {
 	case ESPAESGCM128:

@@ -70,7 +70,7 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error {
 	return err
 }
 
-// AddESP sets up one end of a tunnel. After an error, nothing of it remains.
+// AddESP sets up one end of a tunnel. After an error, no part of the end remains.
 func AddESP(e ESP) error {
 	reportDetails()
 	steps := e.steps()

@@ -12,8 +12,8 @@ import (
 )
 
 // CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as "25%", in
-// order to emulate slower routers. "off" removes the limit. It is set on the machine that runs QEMU. It does
-// not limit QEMU's main thread, which moves packets into and out of the guest.
+// order to emulate slower routers. "off" removes the limit. The knob is set on the machine that runs QEMU. It
+// does not limit QEMU's main thread, which moves packets into and out of the guest.
 func CPUQuota() Knob {
 	return &kernelKnob[kernel.Quota]{
 		declared: declared{factor.Declaration{

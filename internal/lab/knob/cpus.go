@@ -15,8 +15,8 @@ import (
 const maxCPU = 1023
 
 // CPUs selects the CPUs that process the packets received by a router (receive packet steering). The state is
-// a list such as "0-1,3", or "off" for the CPUs on which packets arrive. If the receive queues of a device
-// differ, the state is "masks 1 2", with one hexadecimal mask for each queue.
+// a list such as "0-1,3", or "off" if each packet is processed on the CPU on which it arrives. If the receive
+// queues of a device differ, the state is "masks 1 2", with one hexadecimal mask for each queue.
 func CPUs() Knob {
 	return cpuSets(factor.Declaration{
 		Name: "cpus",

@@ -47,7 +47,8 @@ type State string
 // form "<rest of the name>=<value>".
 type Language interface {
 	Name() string
-	// Factor returns the declaration of the factor. Parse and Param are missing; Factors adds them.
+	// Factor returns the declaration of the factor. The declaration lacks Parse and Param, which Factors
+	// adds.
 	Factor() factor.Declaration
 	// Parse returns the canonical state for text, or an error that describes the valid values.
 	Parse(text string) (State, error)
@@ -83,8 +84,8 @@ func ofRouter(d factor.Declaration) declared {
 	return declared{d}
 }
 
-// without returns a factor.Without for the level at which a factor is absent. A comparison with this level is
-// described as "of the same" followed by words.
+// without returns a factor.Without for the level at which a factor is absent. The description of a comparison
+// with this level is "of the same" followed by words, such as "of the same without quota".
 func without(level, words string) *factor.Without {
 	return &factor.Without{Level: level, Words: "of the same " + words}
 }
@@ -178,10 +179,11 @@ func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
 type spelling[T any] struct {
 	parse func(text string) (T, error) // errors are created by want
 	spell func(v T) State
-	// bound returns an error for a value that may not be requested. If bound is nil, every value may be. It
-	// is not called when a previous value is restored.
+	// bound returns an error for a value that may not be requested. If bound is nil, any value may be
+	// requested. bound is not called when a previous value is restored.
 	bound func(v T) error
-	same  func(want, got T) bool // compares values with several states; if nil, states are compared
+	// same compares values that more than one state can represent. If same is nil, states are compared.
+	same func(want, got T) bool
 }
 
 // want returns an error that describes the valid values.

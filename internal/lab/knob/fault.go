@@ -47,8 +47,8 @@ type planted struct {
 	level State
 }
 
-// setting is a setting of another knob that a fault makes. If Port is "", the setting applies to all ports of
-// the place, or to the node.
+// setting is a setting of another knob that a fault applies. If Port is "", the setting applies to all ports
+// of the place, or to the node.
 type setting struct {
 	Knob  string `json:"knob"`
 	Port  string `json:"port,omitempty"`
@@ -109,8 +109,8 @@ func spellFaults(list []planted) State {
 	return State(strings.Join(parts, "+"))
 }
 
-// nodeFaults removes from a level the faults that are not implemented on a node. Those are the limits of the
-// load generator and of the tunnel.
+// nodeFaults returns a level without the faults that are not implemented on a node. Those are the limits of
+// the load generator and of the tunnel.
 func nodeFaults(level string) string {
 	list, err := parseFaults(level)
 	if err != nil {
@@ -145,7 +145,7 @@ func (k *faultKnob) Parse(text string) (State, error) {
 	return spellFaults(list), nil
 }
 
-// settingsOf returns the settings of a state in the order in which they are made. It joins settings of the
+// settingsOf returns the settings of a state in the order in which they are applied. It joins settings of the
 // same knob.
 func settingsOf(s State) (out []setting, err error) {
 	text, found := strings.CutPrefix(string(s), asFound)
@@ -197,7 +197,7 @@ func settingsOfFaults(text string) (out []setting, err error) {
 	return out, err
 }
 
-// joined returns one setting that combines the states of two faults for the same knob.
+// joined returns one state that combines the states a and b, which two faults want for the same knob.
 func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
@@ -232,7 +232,8 @@ type placed struct {
 	at   Place
 }
 
-// inPlace returns the settings of a state at a place. A setting of ports appears once for each port.
+// inPlace returns the settings of a state at a place. A setting that applies to several ports appears once
+// for each port.
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
@@ -268,7 +269,7 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	return out, nil
 }
 
-// ports returns the ports at which a setting is made.
+// ports returns the ports to which a setting applies.
 func (k *faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {

@@ -17,7 +17,7 @@ const verbCross = "fault/cross_traffic"
 // control, to a port where no program listens.
 type crossing struct {
 	RateBps uint64   `json:"rate_bps"` // rate of IP packets in bit/s
-	To      []string `json:"to"`       // candidates; the first that is not our own address is used
+	To      []string `json:"to"`       // candidate addresses; the first that is not our own is used
 	Port    uint16   `json:"port"`
 }
 

@@ -17,7 +17,7 @@ type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
-	wire       bool // whether it counts packets, which must have wire size (offload: wire)
+	wire       bool // whether it counts packets, and therefore requires offload: wire
 	parse      func(name, level string) (State, error)
 	parts      func(level State) []setting // settings of other knobs; if nil, there are none
 	companions func(p Place, level State) []Companion

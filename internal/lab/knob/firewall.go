@@ -13,10 +13,10 @@ var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set,
 // Firewall adds a chain of N rules that every forwarded packet passes and no packet matches. A state is "off"
 // or "N", optionally followed, in this order, by
 //
-// \tin a set   one rule looks the packet up in a set of N elements
-// \tin a map   one rule takes its verdict from a map of N elements
-// \tstateful   packets of known connections are accepted before these rules
-// \tlog        packets that pass all rules are written to the kernel's log
+//	in a set   one rule looks the packet up in a set of N elements
+//	in a map   one rule takes its verdict from a map of N elements
+//	stateful   packets of known connections are accepted before these rules
+//	log        packets that pass all rules are written to the kernel's log
 //
 // IPv4 and IPv6 have the same rules.
 func Firewall() Knob {

@@ -52,7 +52,7 @@ func FlowExport() Knob {
 const (
 	softflowd   = "softflowd"
 	exportDir   = "chokepoint-flow-"          // name prefix of the directory that contains softflowd's socket
-	exportJail  = "/var/run/softflowd/chroot" // directory to which Debian's softflowd changes its root
+	exportJail  = "/var/run/softflowd/chroot" // directory into which Debian's softflowd chroots
 	discardPort = "9"                         // discard port (RFC 863)
 	exportTime  = 10 * time.Second            // time limit for starting or stopping softflowd
 	exportPause = 20 * time.Millisecond       // interval between checks within exportTime

@@ -7,8 +7,8 @@ import (
 )
 
 // IdlePolicies loads N IPsec policies, which match no traffic, for each direction (out, in, forward) and IP
-// version. N tunnels between other networks would load the same number. While any policy is loaded, the
-// kernel looks up a policy for every packet. The knob does not require ESP in the kernel.
+// version. These are as many policies as N tunnels between other networks would load. While any policy is
+// loaded, the kernel looks up a policy for every packet. The knob does not require ESP in the kernel.
 func IdlePolicies() Knob {
 	return &kernelKnob[int]{
 		declared: ofRouter(factor.Declaration{

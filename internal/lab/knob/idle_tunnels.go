@@ -21,7 +21,7 @@ func IdleTunnels() Knob {
 		read:     func(Place) (int, error) { return kernel.IdleTunnels() },
 		apply:    func(_ Place, n int) error { return kernel.SetIdleTunnels(n) },
 		check: func(Place, int) check.Answer {
-			return answer(kernel.ProbeWireGuard()) // tests this by creating and deleting a device
+			return answer(kernel.ProbeWireGuard()) // creates a device and deletes it again
 		},
 		always: "0",
 	}

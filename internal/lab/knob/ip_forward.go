@@ -37,7 +37,7 @@ func readForwarding(Place) (State, error) {
 
 	v6, err := kernel.ReadSysctl(forwardIPv6)
 	if errors.Is(err, kernel.ErrAbsent) {
-		v6, err = "0", nil // missing in a kernel without IPv6
+		v6, err = "0", nil // the file is missing in a kernel without IPv6
 	}
 
 	if err != nil {

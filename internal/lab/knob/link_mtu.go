@@ -42,9 +42,9 @@ func LinkMTU() Knob {
 	})
 }
 
-// forgetPathMTUs drops the path MTUs that the node has learnt (RFC 1191, RFC 8201). Otherwise, if a tunnel
-// hides an increase of the links' MTUs from the node's own devices, the node would use the old path MTUs for
-// ten minutes. If the kernel does not permit dropping them, they remain until they expire.
+// forgetPathMTUs drops the path MTUs that the node has learnt (RFC 1191, RFC 8201). If the MTUs of links
+// behind a tunnel increase, the devices of the node do not change, so the node would otherwise use the old
+// path MTUs for ten minutes. If the kernel does not permit dropping them, they remain until they expire.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {

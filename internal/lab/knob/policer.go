@@ -5,9 +5,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Policer drops packets above a rate such as "50M" that arrive at the place's port or, if there is none, at
-// the first port of the router other than its WAN port. "off" removes the policer. The policer is a police
-// action of a filter that matches all packets on the ingress of the device. It queues no packets.
+// Policer drops incoming packets that exceed a rate such as "50M". It applies to the place's port or, if
+// there is none, to the first port of the router other than its WAN port. "off" removes the policer. The
+// policer is a police action of a filter that matches all packets on the ingress of the device. It queues no
+// packets.
 func Policer() Knob {
 	k := ofPorts(ofRouter(factor.Declaration{
 		Policy:  true,

@@ -13,10 +13,10 @@ import (
 // Queue sets the root queueing discipline of a device. The state has the syntax of tc(8): KIND, then "key
 // value" or a flag for each parameter, such as
 //
-// \tnoqueue
-// \tpfifo limit 1000
-// \ttbf rate 300M burst 128k limit 256k
-// \tcake bandwidth 300M besteffort nat
+//	noqueue
+//	pfifo limit 1000
+//	tbf rate 300M burst 128k limit 256k
+//	cake bandwidth 300M besteffort nat
 //
 // htb has one class for all traffic. The canonical form has a fixed order, and includes all parameters except
 // those whose default depends on the device. For the queue of one of the router's own classes, the state

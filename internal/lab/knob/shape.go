@@ -38,11 +38,10 @@ func Shape() Knob {
 	return k
 }
 
-// shape holds the rate of a shaper in bit/s. A rate of 0 means that there is no shaper. In that case, the
-// field instead holds the queue of the port, and a queue without a kind stands for any queue.
+// shape is a shaper or, for a port without a shaper, the queue of the port.
 type shape struct {
-	rate    uint64
-	instead qdisc.Queue
+	rate    uint64      // rate of the shaper in bit/s; 0 means that there is no shaper
+	instead qdisc.Queue // queue of a port without a shaper; a queue without a kind stands for any queue
 }
 
 func parseShape(text string) (s shape, err error) {

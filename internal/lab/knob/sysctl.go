@@ -109,7 +109,7 @@ func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	return a
 }
 
-// absent converts the error for a missing setting to a conclusive error.
+// absent wraps the error for a missing setting as impossible, and passes other errors to conclude.
 func absent(err error) error {
 	if errors.Is(err, kernel.ErrAbsent) {
 		return impossible{err}

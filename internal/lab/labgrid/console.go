@@ -10,13 +10,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// These limit what is kept of a console: the number of its last lines, and the length of each line.
+// These constants limit how much of a console's output is kept: the number of lines, counted from the end,
+// and the length of each line in bytes.
 const (
 	consoleLines = 5
 	consoleBytes = 200
 )
 
-// Console listens to the serial console of a board. A nil *Console is valid and hears nothing.
+// Console listens to the serial console of a board. A nil *Console is valid and receives no output.
 type Console struct {
 	p    host.Process
 	ends []<-chan struct{}

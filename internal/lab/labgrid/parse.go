@@ -47,7 +47,7 @@ func eachBlock(out string, f func(name, above, key, value string)) {
 
 		switch indent := len(line) - len(text); {
 		case name == "" || text == "" || indent == 0:
-			name = "" // resources or a message follow
+			name = "" // the block has ended; resources or a message follow
 		case indent == 2 && ok:
 			above = key
 			f(name, "", key, value)
@@ -70,7 +70,7 @@ func parsePlaces(out string) (all []place) {
 		p := &all[len(all)-1]
 		switch {
 		case above == "acquired resources":
-			path, _, _ := strings.Cut(value, " -> ") // name in the match
+			path, _, _ := strings.Cut(value, " -> ") // drop the resource's name in the place's match
 			p.resources = append(p.resources, path)
 		case above != "":
 		case key == "tags":

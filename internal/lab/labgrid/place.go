@@ -27,9 +27,9 @@ import (
 
 const (
 	program = "labgrid-client"
-	// firstVersion is the first version whose coordinator speaks gRPC.
+	// firstVersion is the first version of labgrid whose coordinator speaks gRPC.
 	firstVersion = 25
-	// callTime is the time limit for a call to the coordinator. A call usually takes half a second, or some
+	// callTime is the time limit for a call to the coordinator. A call usually takes half a second, or a few
 	// seconds over ssh.
 	callTime = time.Minute
 	// releaseTime is the time limit for the attempts at each step of Release, and releasePause is the time
@@ -67,9 +67,9 @@ type client struct {
 }
 
 // Take reserves a place, acquires it, and cancels the reservation. id names the caller, such as a run, and is
-// part of the name that labgrid shows as the holder. tell receives messages: for whom Take waits, and later
-// why the board could not be switched off. If held is not nil, the caller must call Release, even after an
-// error.
+// part of the name that labgrid shows as the holder. Take calls tell with messages for the user: who uses the
+// places that Take waits for and, when the place is released, why the board could not be switched off. If
+// held is not nil, the caller must call Release, even after an error.
 func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p record.Place,
 	tell func(text string)) (held *Held, err error) {
 	p.Coordinator = cmp.Or(p.Coordinator, os.Getenv("LG_COORDINATOR"))
@@ -104,7 +104,7 @@ func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p rec
 	}
 
 	held.place.Name, held.acquired = name, true
-	// If this fails, Release cancels the reservation.
+	// If this call fails, Release cancels the reservation.
 	_, _ = held.call(ctx, "cancel-reservation", token)
 	out, err = held.call(ctx, "-p", name, "show")
 	if err != nil {
@@ -199,8 +199,8 @@ func (c client) coordinator() string {
 	return at
 }
 
-// lost lists parts of the messages that labgrid-client prints if it cannot reach the coordinator or loses the
-// connection to it.
+// lost lists parts of the messages that labgrid-client prints if it cannot connect to the coordinator or
+// loses the connection.
 var lost = []string{"ould not connect to coordinator", "coordinator is unavailable",
 	"coordinator became unavailable", "failed to connect to all addresses", "Socket closed",
 	"Connection reset"}
@@ -224,8 +224,8 @@ func (c client) call(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// command returns the command line of a command that needs nothing but the coordinator. It hides the user's
-// variables that would add a place or an environment file.
+// command returns the command line for a labgrid-client command that needs nothing but the coordinator. It
+// clears the user's environment variables that would add a place or an environment file.
 func (c client) command(args ...string) host.Command {
 	return host.Command{
 		Path: program,
@@ -253,8 +253,8 @@ func (c client) identity() []string {
 	return []string{"LG_HOSTNAME=" + machine, "LG_USERNAME=" + login}
 }
 
-// Env returns the variables that other programs must pass to labgrid-client, so that labgrid-client finds the
-// place and may use it.
+// Env returns the environment variables that other programs must pass to labgrid-client, so that
+// labgrid-client finds the place and may use it.
 func (h *Held) Env() []string {
 	if h == nil {
 		return nil
@@ -273,8 +273,8 @@ func (h *Held) Env() []string {
 	return env
 }
 
-// Command returns a command line that runs labgrid-client for the place. If image is not "", the variable
-// LG_IMAGE contains the path of the image, for use in labgrid's environment file.
+// Command returns a command line that runs labgrid-client for the place. If image is not "", the environment
+// variable LG_IMAGE contains the path of the image, for use in labgrid's environment file.
 func (h *Held) Command(image string, words ...string) host.Command {
 	env := h.Env()
 	if image != "" {
@@ -292,7 +292,7 @@ func (h *Held) Before() (commands [][]string) {
 	}
 
 	if h.place.State != "" {
-		// Any command that uses a driver first brings the board into this state.
+		// A command that uses a driver first brings the board into this state.
 		commands = append(commands, []string{"--state", h.place.State, "power", "get"})
 	}
 
@@ -374,7 +374,7 @@ func (h *Held) reserve(ctx context.Context) (name, token string, err error) {
 	return name, r.token, err
 }
 
-// taken describes who uses the places.
+// taken describes who has acquired or reserved the places.
 func (c client) taken(ctx context.Context, all []place) (string, error) {
 	reserved, err := c.reservations(ctx)
 	if err != nil {
@@ -417,10 +417,11 @@ func (c client) await(ctx context.Context, token string) (name string, err error
 }
 
 // Release runs the power command, releases the place, cancels the reservation, and records in the journal
-// that it has done so. If labgrid fails, Release retries each step for half a minute. Release leaves the
-// entry in the journal, for a later restore, if a step still fails, or if other changes in the journal are
-// not undone, such as settings on the machines of the place. gone reports whether the place was no longer
-// acquired, because somebody released it or the coordinator was restarted. Further calls do nothing.
+// that it has done so. If labgrid fails, Release retries each step except the power command for half a
+// minute. If a step still fails, the entry remains in the journal for a later restore. If other changes in
+// the journal are not undone, such as settings on the machines of the place, Release keeps the place and
+// returns an error. gone reports whether the place was no longer acquired, because somebody released it or
+// the coordinator was restarted. Further calls do nothing.
 func (h *Held) Release(ctx context.Context) (gone bool, err error) {
 	if h == nil || h.released {
 		return false, nil
@@ -537,9 +538,9 @@ func (c client) release(ctx context.Context, places []string) (names []string, c
 	return names, cancelled, err
 }
 
-// powerAfter runs the power command before the release, if there is one. It tries only once for each place,
-// because a place can be released even if its board cannot be switched off. In that case, warn receives the
-// reason.
+// powerAfter runs the power command, if any, for each place before the release. It tries only once for each
+// place, because a place can be released even if its board cannot be switched off. If the command fails,
+// powerAfter calls warn with the reason.
 func (c client) powerAfter(ctx context.Context, places []string, warn func(string)) {
 	if c.place.PowerAfter == "" {
 		return
@@ -552,7 +553,7 @@ func (c client) powerAfter(ctx context.Context, places []string, warn func(strin
 		cancel()
 		if err != nil {
 			text := err.Error()
-			text = text[strings.LastIndexByte(text, '\n')+1:] // the end of a traceback
+			text = text[strings.LastIndexByte(text, '\n')+1:] // keep only the last line of a traceback
 			warn(fmt.Sprintf("place %s: power %s: %s", name, c.place.PowerAfter, text))
 		}
 	}

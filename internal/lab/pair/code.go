@@ -16,7 +16,7 @@ import (
 // A pairing code consists of 130 random bits and 10 check bits. It is written as 28 characters in groups of
 // four. Crockford's alphabet has no letters that look like digits.
 const (
-	codeBytes  = 17 // bytes for the random bits; the last one contains only two bits
+	codeBytes  = 17 // bytes for the random bits; the last byte contains only two bits
 	codeLetter = 26 // number of characters for the random bits
 	checkSize  = 2  // number of check characters
 	codeGroup  = 4

@@ -143,7 +143,7 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 func addrOf(a net.Addr) netip.AddrPort {
 	p, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.AddrPort{} // the address is not an IP address, such as that of a pipe in a test
+		return netip.AddrPort{} // not an IP address, for example the address of a pipe in a test
 	}
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }

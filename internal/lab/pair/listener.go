@@ -19,11 +19,12 @@ import (
 )
 
 // These limits bound the resources that unauthenticated clients use: the number of pending connections, in
-// total and per prefix, and the duration of a connection. The slot of a client that failed remains occupied
-// for restTime, so that repeated attempts do not take CPU time from a run. While no run is being served, a
-// new client that finds no free slot evicts another client: the oldest client of its own prefix if that
-// prefix has used its share, and otherwise the oldest client of the prefix with the most connections.
-// Therefore, unauthenticated clients that keep connections open cannot lock out a controller.
+// total and per prefix, and the duration of a connection. If a client fails to prove that it knows the
+// pairing code, its slot remains occupied for restTime, so that repeated attempts do not take CPU time from a
+// run. While no run is being served, a new client that finds no free slot evicts another client. If the
+// prefix of the new client has used its share, this is the oldest client of that prefix. Otherwise, it is the
+// oldest client of the prefix with the most connections. Therefore, unauthenticated clients that keep
+// connections open cannot lock out a controller.
 const (
 	maxPending     = 64
 	maxPendingEach = 8
@@ -36,8 +37,8 @@ const forEver = 100 * 365 * 24 * time.Hour
 // errEvicted reports that a connection was dropped in favour of another connection.
 var errEvicted = errors.New("too many have proved nothing; another took the place")
 
-// pending is a connection whose client has not yet proved that it knows the pairing code, or has failed to do
-// so.
+// pending is a connection whose client has not proved that it knows the pairing code: it has yet to do so, or
+// has failed.
 type pending struct {
 	prefix netip.Prefix
 	drop   context.CancelCauseFunc // closes the connection
@@ -109,7 +110,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("wait for a run: %w", err)
-		case err != nil: // because there are no free file descriptors, or the client has already left
+		case err != nil: // there are no free file descriptors, or the client has already left
 			_ = host.Pause(ctx, 50*time.Millisecond)
 			continue
 		}
@@ -188,8 +189,8 @@ func (d *Listener) tell(from netip.AddrPort, what string) {
 	d.Tell(from, what)
 }
 
-// enter registers a pending connection. If there is no free slot, it evicts another connection, if permitted.
-// It reports whether g got a slot.
+// enter registers a pending connection and reports whether it got a slot. If there is no free slot, enter
+// evicts another connection, unless a run is being served.
 func (d *Listener) enter(g *pending) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

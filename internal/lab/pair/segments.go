@@ -9,8 +9,8 @@ import (
 // defaultMSS is the segment size in bytes that every host accepts (RFC 9293, section 3.7.1).
 const defaultMSS = 536
 
-// smallSegments limits the TCP segments of a connection to defaultMSS. Control traffic then passes even if
-// the path silently drops large packets, which is a fault that the run must be able to detect.
+// smallSegments limits the TCP segments of a connection to defaultMSS. Control traffic then passes even on a
+// path that silently drops large packets. A run must be able to detect this fault.
 func smallSegments(_, _ string, c syscall.RawConn) error {
 	var err error
 	e := c.Control(func(fd uintptr) {

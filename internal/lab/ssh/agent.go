@@ -102,10 +102,10 @@ type place struct {
 func (p place) file() string { return p.dir + "/agent" }
 
 // leave makes the shell remove the directory.
-func (p place) leave() { _ = p.shell.Close() } // error ignored: the connection is lost
+func (p place) leave() { _ = p.shell.Close() } // error ignored: it means that the connection is lost
 
-// findPlace creates a directory from which programs can be run, in the first suitable element of places.
-// skipped is the number of elements at the start of places to ignore.
+// findPlace creates a directory from which programs can be run. It uses the first suitable element of places,
+// but skips the given number of elements at the start.
 func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
@@ -156,8 +156,8 @@ func ownFolder(dir string) bool {
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// lost returns an error if the connection is gone. If so, the failure of a program does not mean that the
-// machine cannot run the program.
+// lost returns an error if the connection is gone. In that case, the failure of a program does not mean that
+// the machine cannot run the program.
 func (c *Connection) lost(ctx context.Context) error {
 	_, err := c.Run(ctx, "exit 0\n")
 	switch {

@@ -17,7 +17,7 @@ const ownConfig = "ssh_config"
 // CopyConfig copies the ssh configuration in file to dir, so that nobody can change it after the check, and
 // returns the path of the copy. It returns an error if others can change file or a file that it includes,
 // because a configuration can contain commands. If file is "", CopyConfig does nothing, because ssh then uses
-// and checks the user's own configuration.
+// the user's own configuration and checks it.
 func CopyConfig(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -119,7 +119,8 @@ func directive(line string) (keyword, rest string) {
 	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
 }
 
-// ofUser returns the path for an include directive, which it resolves as ssh does in a user's configuration.
+// ofUser returns the path that an Include directive refers to. It resolves the path as ssh does in a user's
+// configuration.
 func ofUser(pattern string) string {
 	home, _ := os.UserHomeDir() // error ignored: without a home directory, ssh finds no file either
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {

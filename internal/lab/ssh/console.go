@@ -25,7 +25,7 @@ var unknownCommand = check.Pattern(
 func onConsole(said string) bool { return unknownCommand().MatchString(said) }
 
 // dialConsole connects again, but without a session, because a session on the console would have to run a
-// command as long as the connection lasts. Then it asks the machine for its facts.
+// command as long as the connection lasts. dialConsole then asks the machine for its facts.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	master, err := c.start("-MN", "")
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
 		out, err = c.do(ctx, runTime, "/system/resource/print", strings.NewReader(""))
-		if c.Facts = parseResource(out); c.System == RouterOS { // its exit code is ignored
+		if c.Facts = parseResource(out); c.System == RouterOS { // ignore err, which may be an exit code
 			return nil
 		}
 

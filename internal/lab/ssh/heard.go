@@ -13,15 +13,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// These limit the number of bytes that are kept from the end of standard error, and the number of bytes that
-// are accepted.
+// These limits apply to ssh's own log and to standard error: the number of bytes kept from the end, and the
+// number of bytes accepted.
 const (
 	keptHeard    = 4 << 10
 	heardAtOnce  = 8 << 20
 	heardPerTime = 64 << 10 // bytes per second while the connection lasts
 )
 
-// These limit the standard output of a command in bytes.
+// These limits apply to the standard output of a command, in bytes.
 const (
 	printedAtOnce  = 256 << 20
 	printedPerTime = 4 << 20 // bytes per second while the command runs
@@ -133,7 +133,7 @@ func (c *Connection) hearAll() (err error) {
 		return fmt.Errorf("make %s: %w", c.logFile(), err)
 	}
 
-	// Open the pipe for both reading and writing, so that it does not end when ssh closes it.
+	// Open the pipe for both reading and writing, so that reading does not end when ssh closes the pipe.
 	log, err := os.OpenFile(c.logFile(), os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

@@ -65,10 +65,10 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 	return b, nil
 }
 
-// commandLine joins words to a command line that has the same meaning in all login shells. These include csh,
-// which OPNsense runs for root. In csh, a newline ends a quoted word, and "!" refers to earlier commands even
-// within quotes (tcsh(1)). If the line contains a newline or "!", it is encoded in octal, and the POSIX shell
-// decodes it.
+// commandLine joins words into a command line that has the same meaning in all login shells. These include
+// csh, which OPNsense runs for root. In csh, a newline ends a quoted word, and "!" refers to earlier commands
+// even within quotes (tcsh(1)). If the line contains a newline or "!", it is encoded in octal, and the POSIX
+// shell decodes it.
 func commandLine(words []string) string {
 	line := strings.Join(words, " ")
 	if !strings.ContainsAny(line, "!\n") {

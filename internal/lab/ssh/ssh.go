@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Scheme is the prefix of machines that are reached by ssh.
+// Scheme is the prefix of the addresses of machines that are reached over ssh.
 const Scheme = "ssh://"
 
 // Destination identifies a machine. Host may be an alias that the user's ssh configuration defines.
@@ -49,7 +49,7 @@ func Parse(text string) (d Destination, err error) {
 	i := strings.LastIndexByte(rest, '@')
 	if i >= 0 {
 		if d.User, rest = rest[:i], rest[i+1:]; strings.ContainsRune(d.User, ':') {
-			text = Scheme + "USER:…@" + rest // so that the error does not contain the password
+			text = Scheme + "USER:…@" + rest // keep the password out of the error
 			return wrong("a password does not belong there; ssh asks its agent, or use a key")
 		}
 
@@ -113,7 +113,7 @@ func (d Destination) String() string {
 type Options struct {
 	Dir       string // private directory for the socket of the connection and the log of ssh
 	Name      string // file name of the socket; ".log" is appended for the log
-	Config    string // configuration file for hints; "" means the user's configuration
+	Config    string // configuration file that hints mention; "" means the user's configuration
 	Copy      string // copy of Config created by CopyConfig
 	Identity  string // private key file; "" means ssh's default
 	Jump      string // jump hosts, as for ssh -J; "" means those in the configuration
@@ -139,7 +139,7 @@ type Connection struct {
 
 	options Options
 	master  *host.Child
-	held    chan struct{} // closed when a master without a session has exited; otherwise nil
+	held    chan struct{} // closed when a master without a session exits; nil if it has one
 	prints  bool          // whether the login shell prints text before each command; see begins
 
 	log     *heard // ssh's own log
@@ -262,7 +262,7 @@ func (c *Connection) listen(r *bufio.Reader) error {
 	c.Root = lines[2] == "0"
 	c.Sudo = lines[3] == "sudo"
 	f := strings.Fields(lines[4])
-	if len(f) == 5 { // "connection", then remote address and port, local address and port
+	if len(f) == 5 { // the fields are "connection", remote address and port, local address and port
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
 	}
 
@@ -284,8 +284,8 @@ func (c *Connection) byHand() string {
 	return strings.Join(words, " ")
 }
 
-// diagnoses maps lines in ssh's own log to hints. The patterns match only complete lines, because a part of a
-// line may be text from the machine.
+// diagnoses maps lines in ssh's own log to hints. The patterns match only complete lines, because text from
+// the machine may be part of a line.
 var diagnoses = []struct {
 	line func() *regexp.Regexp
 	hint func(c *Connection, said string) string
@@ -328,7 +328,7 @@ var quotes = check.Pattern(
 // explain adds the messages of ssh and a hint to err. It never uses text from the machine to select a hint.
 func (c *Connection) explain(err error) error {
 	own := c.log.text()
-	if len(own) >= keptHeard { // the beginning was dropped, and may have been text from the machine
+	if len(own) >= keptHeard { // a dropped line may have contained text from the machine; see quotes
 		own = ""
 	}
 
@@ -514,14 +514,14 @@ func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 
 // Close ends the connection and thereby all sessions.
 func (c *Connection) Close() error {
-	if c.held != nil { // because the console connection has no input to close
+	if c.held != nil { // the console connection has no input to close
 		c.master.Kill()
 		<-c.held
 	}
 
 	err := c.master.Close()
 	_, exited := host.ExitCode(err)
-	if exited { // exits because its input was closed or the network failed
+	if exited { // ssh exits after its input is closed or the network fails
 		err = nil
 	}
 

@@ -10,13 +10,13 @@ import (
 )
 
 // Router sets up an end of a WireGuard tunnel on a router without an agent. The router has WireGuard in its
-// kernel and generates the private key itself. After the path is down, the caller that provides a Router must
-// undo the changes that the Router has made.
+// kernel and generates the private key itself. After the tunnel is down, the caller that provides a Router
+// must undo the changes that the Router has made.
 type Router struct {
 	Check func(ctx context.Context) check.Answer
 	// Open creates a device with the given addresses and returns its public key.
 	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
-	// Connect configures the peer with its public key, outer address and allowed IPs.
+	// Connect configures the peer, given the peer's public key, outer address and allowed IPs.
 	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
 	// Read returns the counters of the device, and the age of the last handshake in ns, or -1 if there was no
 	// handshake.

@@ -1,5 +1,5 @@
-// Package tunnel sets up tunnels between two nodes. The nodes generate private keys, which never leave them.
-// A shared secret is transmitted as a host.Secret.
+// Package tunnel sets up tunnels between two nodes. Each node generates its own private keys, which never
+// leave the node. A shared secret is transmitted as a host.Secret.
 package tunnel
 
 import (

@@ -30,8 +30,8 @@ type request struct {
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // outer address of this end
 	Near   bool           `json:"near,omitempty"` // whether this is the near end
-	// Clear, if set, asks the node to remove what remains of a connected end. The process of that end hangs,
-	// so the node first waits until the agent has killed it.
+	// Clear, if set, asks the node to remove what remains of a connected end whose process hangs. The node
+	// first waits until the agent has killed this process.
 	Clear *connect `json:"clear,omitempty"`
 }
 
@@ -158,8 +158,8 @@ func unused(device string) error {
 }
 
 // meet exchanges public keys or fingerprints with the other end through the controller, receives the secret
-// and calls configure. It overwrites the secret before it returns. The copy in the implementation remains as
-// long as its device.
+// and calls configure. It overwrites the secret before it returns. The copy in the tunnel's implementation
+// remains as long as the device exists.
 func meet(ctx context.Context, s host.Session, public string,
 	configure func(ctx context.Context, secret []byte, c connect) error) error {
 	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
@@ -256,7 +256,7 @@ func deviceStatus(dev string) (status, error) {
 	}, err
 }
 
-// kernelAnswer returns the answer to a probe of a kernel function that returned err.
+// kernelAnswer returns the answer to a probe, given the error that the probed kernel function returned.
 func kernelAnswer(err error, lacks, hint string) check.Answer {
 	switch {
 	case err == nil:
@@ -298,7 +298,8 @@ func gone(dev string) error {
 // ended returns nil if err is an error with which a session normally ends.
 func ended(err error) error { return conclude(host.Quiet(err)) }
 
-// conclude wraps host.ErrUnsupported, which the controller recognises, if err is a kernel.ErrUnsupported.
+// conclude adds host.ErrUnsupported, which the controller recognises, to an error that is a
+// kernel.ErrUnsupported.
 func conclude(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)

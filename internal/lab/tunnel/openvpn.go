@@ -83,7 +83,7 @@ func newIdentity() (identity, error) {
 	template := x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "chokepoint"},
-		NotBefore:    time.Unix(0, 0), // so that it is valid even if the clock of the node is wrong
+		NotBefore:    time.Unix(0, 0), // valid even if the clock of the node is wrong
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
@@ -118,8 +118,8 @@ func parseFingerprint(text string) (string, error) {
 	return text, nil
 }
 
-// controlKeySize is the size of a tls-crypt key in bytes. It consists of two cipher keys and two HMAC keys of
-// 64 bytes each, of which OpenVPN uses the first halves.
+// controlKeySize is the size of a tls-crypt key in bytes. The key consists of two cipher keys and two HMAC
+// keys of 64 bytes each. OpenVPN uses only the first half of each.
 const controlKeySize = 256
 
 // controlKey returns the key of the control channel in OpenVPN's format. The key is derived from the shared
@@ -130,7 +130,7 @@ func (k openVPN) controlKey(secret []byte) ([]byte, error) {
 		return nil, fmt.Errorf("derive key of %s: %w", k.name, err)
 	}
 	defer clear(raw)
-	b := make([]byte, 0, 2*controlKeySize+128) // must not grow, because the old copy would remain in memory
+	b := make([]byte, 0, 2*controlKeySize+128) // b must not grow, because the old copy would remain in memory
 	b = append(b, "-----BEGIN OpenVPN Static key V1-----\n"...)
 	for i := 0; i < len(raw); i += 16 {
 		b = append(hex.AppendEncode(b, raw[i:i+16]), '\n')
@@ -151,7 +151,7 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 		line("client\nremote %s %d\nconnect-retry 1 1", c.Endpoint.Addr(), c.Endpoint.Port())
 	} else {
 		line("mode server\ntls-server\ndh none\ntopology subnet")
-		line("management-client-auth") // so that we can send the routes of a client without a file
+		line("management-client-auth") // lets us send the routes of a client without a file
 		line("auth-user-pass-optional")
 	}
 
@@ -163,8 +163,8 @@ func (k openVPN) configuration(r request, c connect, me identity, control []byte
 
 	line("peer-fingerprint %s\ndata-ciphers %s\ndisable-dco\ntun-mtu %d", c.Public, k.cipher, r.MTU)
 	line("mssfix 0")                      // "fragment 0" is the default, but OpenVPN 2.6 rejects it
-	line("ifconfig-noexec\nroute-noexec") // because we set addresses and routes
-	line("ping-restart 0")                // because the tunnel may be idle while another tunnel is measured
+	line("ifconfig-noexec\nroute-noexec") // we set addresses and routes ourselves
+	line("ping-restart 0")                // the tunnel may be idle while another tunnel is measured
 	line("management %s unix", managementPath)
 	line("management-client") // makes openvpn exit when we disconnect
 	line("management-hold\nverb 3\nsuppress-timestamps")

@@ -18,8 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// openVPNSide is one end of an OpenVPN tunnel. The openvpn process creates the device, and runs as long as
-// the session.
+// openVPNSide is one end of an OpenVPN tunnel. The openvpn process creates the device, and runs until the
+// session ends.
 type openVPNSide struct {
 	kind    openVPN
 	request request
@@ -42,7 +42,7 @@ func (k openVPN) clear(r request, _ connect) error { return gone(r.Device) }
 func (e *openVPNSide) public() string { return e.me.fingerprint }
 
 // configure starts openvpn, and returns once the tunnel is up. It overwrites its keys before it returns. The
-// copies in openvpn remain as long as the process.
+// copies in openvpn remain until the process exits.
 func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (err error) {
 	defer e.me.clear()
 	if c.Public, err = parseFingerprint(c.Public); err != nil {
@@ -328,15 +328,15 @@ func checkVersion(text string) check.Answer {
 // openvpn.
 const acceptTime = 15 * time.Second
 
-// controlSocket is the socket to which openvpn connects. Its file is removed before openvpn starts, so that
-// only openvpn, which inherits a descriptor of the file, can connect.
+// controlSocket is the socket to which openvpn connects. Its file is removed before openvpn starts.
+// Therefore, only openvpn can connect, because it inherits a descriptor of the file.
 type controlSocket struct {
 	listener *net.UnixListener
 	name     *os.File
 }
 
-// managementPath is the path in openvpn of the inherited descriptor, which is the first after the standard
-// descriptors.
+// managementPath is the path by which openvpn refers to the inherited descriptor, which is the first after
+// the standard descriptors.
 const managementPath = "/proc/self/fd/3"
 
 func (m *controlSocket) close() {
@@ -434,7 +434,7 @@ func (t *management) hear(line string, now time.Time) (answer string) {
 		return t.hearClient(rest)
 	case kind == ">FATAL":
 		t.complaint = rest
-	case kind == ">HOLD": // repeated after openvpn has restarted
+	case kind == ">HOLD": // openvpn sends this again after a restart
 		return "hold release\n"
 	case strings.HasPrefix(line, "CLIENT_LIST\t"):
 		fields := strings.Split(line, "\t")
@@ -476,7 +476,7 @@ func (t *management) hearClient(rest string) (answer string) {
 	case fields[0] == "REAUTH" && len(fields) == 3:
 		return "client-auth-nt " + fields[1] + " " + fields[2] + "\n"
 	case fields[0] == "ESTABLISHED":
-		return "status 3\n" // because the reply contains the cipher
+		return "status 3\n" // the reply contains the cipher
 	case fields[0] == "DISCONNECT":
 		t.cipher = ""
 	}

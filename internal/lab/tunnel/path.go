@@ -37,9 +37,9 @@ type end struct {
 	session host.Session
 	public  string
 	device  string // device of the tunnel, or the outgoing device
-	failed  bool   // whether the node has returned an error and undone its changes
-	opened  bool   // whether its device was created
-	hung    bool   // whether it did not reply in time
+	failed  bool   // whether the node has already returned an error and undone its changes
+	opened  bool   // whether the end's device was created
+	hung    bool   // whether the end did not reply in time
 }
 
 // patience returns the time limit for a reply of the end.
@@ -54,7 +54,7 @@ func (e *end) patience() time.Duration {
 type path struct {
 	spec Spec
 	traits
-	mu   sync.Mutex // because a session allows only one exchange at a time
+	mu   sync.Mutex // a session allows only one exchange at a time
 	ends [2]*end
 	down bool
 	mtu  int
@@ -194,8 +194,8 @@ func (p *path) lay(ctx context.Context) error {
 	}
 
 	preshared := host.NewSecret(presharedSize)
-	// A router would receive the key in a command and store it, so use the key of all zeros, which means no
-	// key.
+	// A router would receive the preshared key in a command and store it. Therefore, use the all-zero key,
+	// which means no key.
 	if p.agentless() {
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
@@ -264,7 +264,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	return nil
 }
 
-// connection returns the message that describes peer to e.
+// connection returns the message to e that describes its peer.
 func (p *path) connection(e, peer *end) connect {
 	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
 	for _, in := range peer.Inner {
@@ -294,7 +294,7 @@ func (p *path) request(e *end) request {
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
 	if p.agentless() {
-		most = 3 * proof // because each request runs a command on the router
+		most = 3 * proof // each request runs a command on the router
 	}
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
@@ -449,15 +449,16 @@ func (p *path) clear(ctx context.Context, e, peer *end) error {
 	r.Clear = &c
 	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
 	if errors.Is(err, host.ErrUnreachable) {
-		return nil // because the node is gone, and the end with it
+		return nil // the node is gone, and with it the end
 	}
 
 	return err
 }
 
-// finish waits until the handler on the node has returned. It returns nil in three cases. If the node is
-// gone, the device of the end is gone, too. If the end failed, the failure was already reported. If the
-// session was abandoned, the node undoes its changes by itself.
+// finish waits until the handler on the node has returned. It returns an error if the node could not undo its
+// changes, or if ctx ends. It returns nil if the node is gone, because the device is then gone, too. It also
+// returns nil if the end has failed, because this was already reported, or if the session was abandoned,
+// because the node then undoes its changes by itself.
 func (e *end) finish(ctx context.Context) error {
 	s := e.session
 	defer s.Close()
@@ -475,7 +476,7 @@ func (e *end) finish(ctx context.Context) error {
 
 		_, told := errors.AsType[*host.RemoteError](err)
 		if told {
-			return err // an error of undoing
+			return err // the node could not undo its changes
 		}
 
 		if err != nil {
@@ -512,7 +513,7 @@ func (e *end) receive(v any, d time.Duration) error {
 }
 
 // receiveWithin decodes the next message into v. Do not pass the context of a caller, which may end at any
-// time: a session that is abandoned in the middle of an exchange is unusable, even for waiting until the node
+// time. A session that is abandoned in the middle of an exchange is unusable, even for waiting until the node
 // has undone its changes.
 func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)

@@ -66,7 +66,7 @@ func (d *userspaceDevice) complaint() string {
 // configure sends the configuration in the protocol of the library (wireguard.com/xplatform). It overwrites
 // the buffer after use.
 func (d *userspaceDevice) configure(w kernel.WireGuard) error {
-	b := make([]byte, 0, 4096) // must not grow, because the old copy would remain in memory
+	b := make([]byte, 0, 4096) // b must not grow, because the old copy would remain in memory
 	key := func(name string, k *kernel.Key) {
 		b = append(append(b, name...), '=')
 		b = append(hex.AppendEncode(b, k[:]), '\n')
@@ -126,7 +126,7 @@ func (d *userspaceDevice) handshake() (time.Time, error) {
 	return lastHandshake(b.Bytes()), nil
 }
 
-// lastHandshake parses the time of the last handshake in a reply in the configuration protocol.
+// lastHandshake returns the time of the last handshake, given a reply in the configuration protocol.
 func lastHandshake(answer []byte) time.Time {
 	var sec, nsec int64
 	for line := range bytes.Lines(answer) {
@@ -175,8 +175,8 @@ func probeUserspaceDevice() check.Answer {
 	return check.OK()
 }
 
-// own claims an end of a tunnel for this process with an abstract Unix socket (unix(7)). The name of the
-// socket is private to the network namespace and disappears with the process.
+// own claims an end of a tunnel for this process with an abstract Unix socket (unix(7)). The socket's name is
+// visible only in this network namespace, and disappears with the process.
 func own(device string) (io.Closer, error) {
 	l, err := net.Listen("unix", "@chokepoint-"+device)
 	if errors.Is(err, unix.EADDRINUSE) {

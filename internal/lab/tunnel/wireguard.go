@@ -75,7 +75,7 @@ type device interface {
 }
 
 // wireguardSide is one end of a WireGuard tunnel. Its private key is overwritten once the device has it. The
-// copy in the implementation remains as long as the device.
+// copy in the implementation remains as long as the device exists.
 type wireguardSide struct {
 	device
 	request request
@@ -174,7 +174,7 @@ func parsePublic(text string) (kernel.Key, error) {
 	return kernel.Key(b), nil
 }
 
-type kernelDevice struct{ name string } // a device of the implementation in the kernel
+type kernelDevice struct{ name string } // device of the implementation in the kernel
 
 func openKernelDevice(r request) (device, error) {
 	if err := kernel.AddWireGuard(r.Device, r.MTU); err != nil {
@@ -213,7 +213,7 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 			continue
 		}
 
-		if e.Agentless { // because a router has no userspace implementation
+		if e.Agentless { // a router has no userspace implementation
 			return kernel
 		}
 

@@ -48,8 +48,8 @@ var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpi
 	"wireless-regdb"}
 
 // prepare writes the configuration. apt reads it after the configuration of the machine, so that proxies and
-// pins of the machine remain in effect. The hooks of the machine are removed, because they would clean the
-// cache of the machine.
+// pins of the machine remain in effect. It disables the machine's hooks, because they would clean the
+// machine's own package cache.
 func (a apt) prepare() error {
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o700); err != nil {
@@ -130,7 +130,7 @@ func (a apt) exists(ctx context.Context) error {
 	return nil
 }
 
-const lockTime = time.Minute // how long the apt-get of a build that was killed may still run
+const lockTime = time.Minute // time that the apt-get of a killed build may still run
 
 // run executes apt-get or apt-cache with the private root directory. It waits up to lockTime for the lock of
 // apt.
@@ -187,7 +187,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 	return err == nil && now.Sub(info.ModTime()) < listsAge && string(sources) == a.sourcesKey()
 }
 
-// candidates returns those of the names whose packages can be installed.
+// candidates returns the given names whose packages can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
 	if err != nil {
@@ -216,7 +216,7 @@ func parsePolicy(out string) []string {
 	return names
 }
 
-// resolve returns the packages to install, given names of packages. The result includes dependencies.
+// resolve returns the packages to install: the named packages and their dependencies.
 func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
 	out, err := a.run(ctx, "apt-get", append([]string{"--simulate", "install"}, names...)...)
 	if err != nil {
@@ -280,7 +280,7 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			file := filepath.Join(a.dir, "cache/archives", i.file())
 			files = append(files, file)
 			if sum, err := fileSum(file); err != nil || sum != sums[i.file()] {
-				_ = os.Remove(file) // because apt-get itself checks only the size
+				_ = os.Remove(file) // apt-get itself checks only the size
 				missing = append(missing, i.file())
 			}
 		}
@@ -321,8 +321,8 @@ func parseURIs(out string) map[string]string {
 const lentDirs = "/var/tmp/chokepoint-apt-"
 
 // fetch runs apt-get with one of the download directories. If run as root, apt-get downloads files as another
-// user, who cannot access root's directories. In that case, fetch moves the files of the directory to a
-// public directory, in which only root can write, and moves them back afterwards.
+// user, who cannot access root's directories. In that case, fetch moves the files in the directory to a
+// public directory, in which only root can write. After apt-get has finished, fetch moves them back.
 func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
 	if os.Geteuid() != 0 {
 		_, err := a.run(ctx, "apt-get", args...)
@@ -399,7 +399,7 @@ func (a apt) sourceFiles() map[string]string {
 	for _, name := range append(names, filepath.Join(a.etc, "sources.list")) {
 		ext := filepath.Ext(name)
 		if ext != ".list" && ext != ".sources" {
-			continue // as apt itself does
+			continue // apt skips such files, too
 		}
 
 		if b, err := os.ReadFile(name); err == nil {

@@ -16,7 +16,7 @@ import (
 
 // machine describes an architecture that guests support, or a system and architecture that agents support.
 type machine struct {
-	arch    string // Debian's name, preceded by the system unless that is Linux
+	arch    string // Debian's name; preceded by the system, unless that is Linux
 	goos    string
 	goarch  string
 	elf     elf.Machine
@@ -185,7 +185,7 @@ func CheckKernel(file, arch string) error {
 	return nil
 }
 
-// headOf returns the start of a file, which is at most the given number of bytes.
+// headOf returns the start of a file, up to the given number of bytes.
 func headOf(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

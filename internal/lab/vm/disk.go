@@ -119,7 +119,7 @@ func (d *Disk) console(file string) string {
 	return fmt.Sprintf("socket,id=console,fd=%d,logappend=on,logfile=%s", d.TerminalFD, comma(file))
 }
 
-// errNoDisk returns an error that a file cannot be used as a disk image.
+// errNoDisk returns an error that says that a file cannot be used as a disk image.
 func errNoDisk(file, text, hint string) error {
 	return check.WithHint(fmt.Errorf("read disk image %s: %s", file, text), hint)
 }
@@ -187,7 +187,7 @@ func (d Disk) Open() (*os.File, error) {
 	return f, err
 }
 
-// others lists the first bytes of types of files that users may mistake for disk images.
+// others lists the first bytes of file types that users may mistake for disk images.
 var others = []struct {
 	magic, what, hint string
 }{{"\x1f\x8b", "it is compressed by gzip", "unpack it by gunzip"},
@@ -251,7 +251,7 @@ func checkQCOW2(head []byte) (wrong, hint string) {
 	return "", ""
 }
 
-const hashMost = 8 << 30 // maximum size of an image to hash in bytes; hashing it takes some seconds
+const hashMost = 8 << 30 // maximum size of an image to hash in bytes; hashing it takes several seconds
 
 // Identify sets d.Sum to the hash of the image. If the image is larger than hashMost, d.Sum instead contains
 // its size and modification time.

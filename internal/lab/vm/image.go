@@ -21,7 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-const imageFormat = 1 // must be incremented when equal inputs yield a different image
+const imageFormat = 1 // must be incremented when equal inputs yield a different image than before
 
 // Image describes the files from which QEMU boots a guest.
 type Image struct {
@@ -97,7 +97,7 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if img, ok := r.cached(in, program); ok {
-		return img, nil // because another process built it while we waited for the lock
+		return img, nil // another process built it while we waited for the lock
 	}
 
 	if err := r.buildImage(in, program); err != nil {
@@ -232,7 +232,7 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 			return inputs{}, err
 		}
 
-		_ = os.Remove(r.resolvedFile()) // so that findInputs updates the lists and resolves packages again
+		_ = os.Remove(r.resolvedFile()) // makes findInputs update the lists and resolve packages again
 		_ = os.Remove(r.apt().stamp())
 	}
 }
@@ -423,7 +423,7 @@ func (r root) kernel() (kernel, modules string, err error) {
 // of the kernel.
 func addModules(ctx context.Context, a archive, dir string, m machine) (string, error) {
 	if dir == "" {
-		return "", nil // because the kernel needs no modules
+		return "", nil // the kernel needs no modules
 	}
 
 	tree, err := openModules(dir, m)

@@ -145,7 +145,7 @@ func (r Recipe) findPackages(ctx context.Context) ([]aptItem, error) {
 	}
 
 	if err != nil && stale != nil {
-		return nil, stale // because this is the likely cause
+		return nil, stale // outdated lists are the likely cause
 	}
 
 	return items, err
@@ -236,7 +236,7 @@ func (r Recipe) withTree(in inputs) (inputs, error) {
 	}
 
 	var err error
-	for i, p := range paths { // because the time of a link, such as /vmlinuz, differs from that of its target
+	for i, p := range paths { // a link, such as /vmlinuz, and its target have different times
 		if paths[i], err = filepath.EvalSymlinks(p); err != nil {
 			return inputs{}, fmt.Errorf("read the kernel: %w", err)
 		}

@@ -26,9 +26,10 @@ const (
 	bootLimit  = 2 * time.Second
 )
 
-// TryKVM reports whether hardware virtualisation works. It boots a guest of one sector, with a time limit of
-// two seconds. CheckKVM only checks whether the device exists. It may exist even if guests do not run,
-// because nested virtualisation is disabled or KVM rejects the state of the CPU.
+// TryKVM reports whether hardware virtualisation works. CheckKVM only checks whether /dev/kvm can be opened.
+// This may succeed even if guests do not run, for example because nested virtualisation is disabled or KVM
+// rejects the state of the CPU. On amd64, TryKVM therefore boots a guest of one sector, with a time limit of
+// two seconds. On other architectures, it reports that it could not tell.
 func TryKVM(ctx context.Context) check.Answer {
 	arch := NativeArch()
 	a := CheckKVM(arch)

@@ -120,7 +120,7 @@ func (t *moduleTree) choose(ctx context.Context, wanted func(name, path string) 
 }
 
 // dependencies returns the modules that must be loaded before a module. Each of them precedes the modules on
-// which it depends, so load them starting from the end.
+// which it depends, so the last module must be loaded first.
 func dependencies(chosen map[string]*module, name string) []*module {
 	var done []*module
 	seen := map[string]bool{name: true}
@@ -251,8 +251,8 @@ func normalName(name string) string { return strings.ReplaceAll(name, "-", "_") 
 
 var compressions = []string{"", ".gz", ".xz", ".zst"} // suffixes that follow ".ko"
 
-// readCompressed reads a file and decompresses it according to its name. Modules are decompressed because the
-// kernels of some guests cannot do so.
+// readCompressed reads a file and decompresses it according to its name. Modules are stored decompressed,
+// because the kernels of some guests cannot decompress them.
 func readCompressed(ctx context.Context, name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -326,7 +326,7 @@ func wantedModule(name, path string) bool {
 	case strings.HasPrefix(path, "kernel/arch/"):
 		return strings.Contains(path, "/crypto/") || strings.Contains(path, "/lib/")
 	case strings.HasPrefix(name, "test_"), strings.HasSuffix(name, "_kunit"), name == "tcrypt":
-		return false // because they test the kernel
+		return false // these modules test the kernel
 	}
 	return has(moduleFolders) && !has(notRouted)
 }
@@ -343,7 +343,7 @@ var bootModules = []string{
 	// These are queueing disciplines, actions and classifiers.
 	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
 	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
-	// These are for the firewall, NAT and flow offload.
+	// These modules are for the firewall, NAT and flow offload.
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
 	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
 	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
@@ -351,12 +351,12 @@ var bootModules = []string{
 	// then uses the generic ones.
 	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
 	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
-	// These are for IPsec. Without them, setting up an association fails.
+	// These modules are for IPsec. Without them, setting up an association fails.
 	"seqiv", "echainiv", "drbg", "jitterentropy_rng", "hmac", "sha1_generic", "sha256_generic",
 	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
 	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
 	"xfrm_interface", "wireguard",
-	// These are for probes.
+	// These modules are for probes.
 	"inet_diag", "tcp_diag", "udp_diag",
 }
 

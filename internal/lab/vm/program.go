@@ -70,7 +70,7 @@ func GuestProgram(ctx context.Context, arch, cache, source string, say func(text
 		return "/proc/self/exe", nil
 	}
 
-	variant := "" // set for the oldest CPUs of routers; their MIPS CPUs have no FPU
+	variant := "" // option for the oldest routers, which have ARMv5, or MIPS without an FPU
 	switch m.goarch {
 	case "arm":
 		variant = " GOARM=5"
@@ -184,7 +184,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	}
 
 	work.Close()
-	defer os.Remove(work.Name()) // fails if the file was renamed
+	defer os.Remove(work.Name()) // fails, without harm, if the file was renamed
 	out, err := filepath.Abs(work.Name())
 	if err != nil {
 		return "", err

@@ -22,7 +22,7 @@ const PortName = "chokepoint.agent"
 // Guest describes a virtual machine. If a size is zero, the default for a typical router is used.
 type Guest struct {
 	Image    Image  `json:"image"`
-	Kernel   string `json:"kernel"` // as in Image; requires the modules in Initrd
+	Kernel   string `json:"kernel"` // path of the kernel; Initrd contains its modules
 	Initrd   string `json:"initrd"`
 	CPUs     int    `json:"cpus,omitempty"`      // 0 means the default; see VCPUs
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 means 320
@@ -93,8 +93,8 @@ func (g Guest) Program() string { return boards[g.Image.Arch].program }
 
 // SingleCore reports whether all threads of the emulator must run on one core. Two threads of QEMU change the
 // pending interrupts of a MIPS CPU (CP0_Cause) without a lock (target/mips/sysemu/cp0_timer.c,
-// hw/mips/mips_int.c). If they run on two busy cores, an interrupt is lost or remains pending within a
-// minute, and the guest hangs, sometimes with "irq 23: nobody cared".
+// hw/mips/mips_int.c). If they run on two busy cores, it takes less than a minute until an interrupt is lost
+// or remains pending. The guest then hangs, sometimes with "irq 23: nobody cared".
 func (g Guest) SingleCore() bool { return boards[g.Image.Arch].single && !g.KVM }
 
 // MaxCPUs returns the maximum number of vCPUs of a guest. 0 means unlimited.
@@ -123,7 +123,7 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	}
 
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	mitigations := "off" // because under emulation they take CPU time but protect nothing
+	mitigations := "off" // under emulation, mitigations take CPU time but protect nothing
 	if g.KVM {
 		mitigations = "auto"
 	}
@@ -239,8 +239,8 @@ func (g Guest) Package() string {
 	return "qemu-system-x86"
 }
 
-// CheckKVM reports whether this machine has KVM and can use it for a guest of arch. Whether KVM works can be
-// found out only by booting a guest; see TryKVM.
+// CheckKVM reports whether this machine has KVM and this user may use it for a guest of arch. Whether KVM
+// works can be found out only by booting a guest; see TryKVM.
 func CheckKVM(arch string) check.Answer {
 	if arch != NativeArch() {
 		return check.Not("a guest of %s on a machine of %s", arch, NativeArch())

@@ -35,8 +35,8 @@ var programs = []program{
 }
 
 // applets lists the links to busybox. A link is created unless another program has its name. The list omits
-// applets that run other programs by name, because they would prefer applets, and applets that shut down the
-// machine without its init.
+// two kinds of applets: those that run other programs by name, because they would prefer applets to programs,
+// and those that shut down the machine without its init.
 var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
 	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
 	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
@@ -50,7 +50,7 @@ var etcFiles = [][2]string{
 	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
 	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
-	{"etc/ppp/options", ""}, // so that the directory for pppd is created
+	{"etc/ppp/options", ""}, // creates the directory for pppd
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 
@@ -67,7 +67,7 @@ type root struct {
 // /lib/x and /usr/lib/x. Packages contain one or the other, but on an installed system /lib is a link to
 // /usr/lib.
 func (r root) follow(p string) (string, bool) {
-	for range 16 { // limits the number of links
+	for range 16 { // limits the number of links to follow
 		full := ""
 		info := fs.FileInfo(nil)
 		for _, candidate := range []string{p, path.Join("usr", p), strings.TrimPrefix(p, "usr/")} {
@@ -104,7 +104,7 @@ func (r root) follow(p string) (string, bool) {
 // find returns the path of name in the first element of folders that contains it. Elements may be patterns.
 func (r root) find(name string, folders []string) (string, bool) {
 	for _, folder := range folders {
-		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // error ignored: the pattern is invalid
+		dirs, _ := fs.Glob(os.DirFS(r.dir), folder) // error ignored: nothing matches an invalid pattern
 		for _, d := range dirs {
 			if full, ok := r.follow(path.Join(d, name)); ok {
 				return full, true
@@ -134,7 +134,7 @@ func (r root) addUserland(a archive) error {
 
 			full, ok := r.find(name, programFolders)
 			if !ok {
-				continue // its package may be unavailable, which was already reported
+				continue // the package may be unavailable, which was already reported
 			}
 
 			more, err := r.addBinary(a, "bin/"+name, full)

@@ -1,6 +1,6 @@
 // Package bpf loads the BPF programs of the small-packet engine. The kernel's test run (BPF_PROG_TEST_RUN,
-// Linux 5.18) sends the frames, and a program in the driver of the receiving device counts them. All
-// kernel objects belong to file descriptors of this process and vanish with it.
+// since Linux 5.18) sends the frames, and a program in the driver of the receiving device counts them. All
+// kernel objects belong to file descriptors of this process and vanish when it ends.
 package bpf
 
 import (
@@ -66,8 +66,8 @@ type Sent struct {
 	Late  int64 // maximum delay of a burst in the window of a paced load, in ns
 }
 
-// Arrived holds the counts of frames received so far in a flow. Received, Lost, Duplicates, Reordered,
-// Ancient and Strange cover only the window.
+// Arrived holds the counts of frames received so far in a flow. Wrong and All cover all phases. All other
+// fields cover only the window.
 type Arrived struct {
 	Next                                  uint64 // highest number received + 1
 	Received, Lost, Duplicates, Reordered int64
@@ -75,8 +75,8 @@ type Arrived struct {
 	Strange                               int64 // frames with a damaged number
 	Wrong                                 int64 // frames of wrong length, in all phases
 	All                                   int64 // frames in all phases
-	First, Last                           int64 // arrival of frames with a time stamp, in ns
-	Contended                             int64 // not counted, because two queues received one flow at once
+	First, Last                           int64 // first and last arrival of a frame with a time stamp, in ns
+	Contended                             int64 // frames not counted: two queues received the flow at once
 	Bytes                                 int64 // UDP payload of Received
 }
 
@@ -234,7 +234,7 @@ const (
 // pace holds a rate in the form that the BPF program needs.
 type pace struct {
 	gap, debt    uint64 // ns
-	part         uint32 // fraction of gap, in ns/2^32
+	part         uint32 // fractional part of the gap, in ns/2^32
 	burst, stamp uint32
 	batch        uint32 // frames per batch of the kernel's test run
 }

@@ -204,7 +204,8 @@ func (f *Frames) start() {
 			copy(s.Head[:], b)
 		}
 
-		at := f.load.headers() - udp - 2 // offset of 8 bytes that contain the ports, possibly at their end
+		// offset of the 8-byte word with the source port; for IPv6, the destination port is in Tail
+		at := f.load.headers() - udp - 2
 		if f.load.IP == 6 {
 			at = 48
 			copy(s.Flows[i].Tail[:], b[56:])
@@ -432,7 +433,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason wraps errors that will recur every time in ErrUnsupported. Other errors may be temporary.
+// reason wraps an error in ErrUnsupported if the error will recur every time. Other errors may be temporary.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {

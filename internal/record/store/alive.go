@@ -50,7 +50,7 @@ func (s *Store) Record(runs ...string) (end io.Closer, err error) {
 
 	// Everyone who can read the store must be able to see which runs are being recorded.
 	if info, err := os.Stat(s.path); err == nil {
-		_ = f.Chmod(info.Mode().Perm()) // only the file's owner can
+		_ = f.Chmod(info.Mode().Perm()) // only the file's owner may change its mode
 	}
 
 	for _, run := range runs {

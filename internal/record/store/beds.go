@@ -53,8 +53,8 @@ type BedSchedule struct {
 	Cron  string    `json:"cron"`
 	Plans []string  `json:"plans"`
 	Next  time.Time `json:"next"`
-	// By is the time by which a job of this schedule has to have succeeded. After that time, the testbed
-	// counts as silent.
+	// By is the time by which a job of this schedule must have succeeded. After that time, the testbed counts
+	// as silent.
 	By time.Time `json:"by"`
 }
 
@@ -106,11 +106,11 @@ type BedAlarm struct {
 	Unsent   string    `json:"unsent,omitempty"` // why it has not been delivered yet
 }
 
-// quiet limits the time without a report. After it, a testbed without schedules counts as silent.
+// quiet is how long after its last report a testbed without schedules counts as silent.
 const quiet = time.Hour
 
-// Silent returns why a testbed counts as silent, or "" if it does not. A testbed is silent if it should have
-// reported or finished a job but did not.
+// Silent returns why a testbed counts as silent, or "" if it does not. A testbed is silent if its last report
+// cannot be read, or if it should have reported or completed a job but did not.
 func (b Bed) Silent(now time.Time) string {
 	if b.Failure != "" {
 		return "its last report cannot be read: " + b.Failure
@@ -151,7 +151,7 @@ func (e *BedTakenError) Hint() string {
 	return "give each testbed a name of its own; if that host is gone, wait ten minutes"
 }
 
-// takenFor limits the time after a report for which the name belongs to the host that sent it.
+// takenFor is how long after a report the testbed's name belongs to the host that sent the report.
 const takenFor = 10 * time.Minute
 
 // SetBed stores a testbed's report in place of its last one. It returns a *BedTakenError if another host has

@@ -20,7 +20,7 @@ import (
 const (
 	labelName     = "name"
 	labelHeadline = "headline"
-	labelCounts   = "counts" // numbers of trials, in a store of only ended runs
+	labelCounts   = "counts" // numbers of trials, only on a server
 	labelUnsent   = "unsent" // place of the store to which the run has not been sent yet
 )
 

@@ -57,7 +57,7 @@ func Shown(place string) string {
 // connectTime is the timeout for connecting to a server, unless the URL has connect_timeout.
 const connectTime = 10 * time.Second
 
-// CheckURL returns an error if a place is a URL that does not belong to a database.
+// CheckURL returns an error if a place is a URL but not that of a PostgreSQL database.
 func CheckURL(place string) error {
 	if !OnServer(place) {
 		return nil
@@ -128,7 +128,7 @@ func connect(place, mode string) (*sql.DB, error) {
 const urlForm = "a store on a server is like postgres://USER@HOST/DATABASE?sslmode=verify-full, a password " +
 	"belongs into ~/.pgpass"
 
-// serverError is an error of a server on one line.
+// serverError is an error of a server, formatted as one line.
 type serverError struct {
 	text string
 	err  error
@@ -137,8 +137,8 @@ type serverError struct {
 func (e *serverError) Error() string { return e.text }
 func (e *serverError) Unwrap() error { return e.err }
 
-// advise shortens the error of a connection to its last attempt. It adds a hint to an error that a server's
-// owner can fix.
+// advise shortens the error of a failed connection to the message of the last attempt. It adds a hint if the
+// cause of the error is known.
 func advise(err error) error {
 	hint := ""
 	failed, connecting := errors.AsType[*pgconn.ConnectError](err)
@@ -216,8 +216,8 @@ CREATE TRIGGER own BEFORE UPDATE ON bed_requests FOR EACH ROW EXECUTE FUNCTION o
 
 // serverOwners restricts who can add to a run: the user who sent it, and users who may delete runs. Only the
 // latter can add to runs that were sent before this change of the schema. serverOwners also limits the size
-// of what lists read, and the number of a user's testbeds. The functions of triggers find only the names that
-// PostgreSQL itself defines.
+// of what lists read, and the number of a user's testbeds. It sets the search path of the trigger functions
+// so that other objects cannot replace PostgreSQL's own.
 const serverOwners = `
 ALTER TABLE runs ADD COLUMN owner TEXT COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE runs ADD CHECK (octet_length(plan) + octet_length(lab) + octet_length(line) <= 1048576) NOT VALID;
@@ -370,7 +370,7 @@ func (s *Store) compactServer(ctx context.Context) (before, after int64, err err
 	var others int
 	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM unnest(string_to_array($1, ', ')) t
 		JOIN pg_class c ON c.oid = t::regclass WHERE NOT pg_has_role(c.relowner, 'USAGE')`, tables).Scan(&others)
-	if err == nil && others > 0 { // VACUUM only prints a warning
+	if err == nil && others > 0 { // VACUUM would only print a warning
 		err = errors.New("only the owner of its tables can")
 	}
 

@@ -12,7 +12,7 @@ import (
 // the file system. The id of the run is never reused.
 func (s *Store) Remove(ctx context.Context, runID string) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		err := s.lock(ctx, tx, "run "+runID) // the run may be being sent right now
+		err := s.lock(ctx, tx, "run "+runID) // another program may be sending the run
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `INSERT INTO removed VALUES ($1, $2) ON CONFLICT DO NOTHING`, runID,
 				time.Now().UnixNano())

@@ -19,7 +19,7 @@ func (s *Store) SetResults(ctx context.Context, runID string, r *record.Results)
 }
 
 // KeepResults is like SetResults, but does nothing if the run has grown since the results were derived. The
-// run had the size from at that time.
+// argument from is the size of the run at that time.
 func (s *Store) KeepResults(ctx context.Context, runID string, r *record.Results, from Size) error {
 	return s.setResults(ctx, runID, r, &from)
 }
@@ -147,7 +147,9 @@ func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]
 	skipFactors := func(body []byte, c *record.CellResult) error {
 		x := struct {
 			*record.CellResult
-			Factors struct{} `json:"factors"` // skips decoding: known already, and slow for a thousand rows
+			// Factors keeps the factors from being decoded. They are already known, and decoding them is slow
+			// for a thousand rows.
+			Factors struct{} `json:"factors"`
 		}{CellResult: c}
 		return json.Unmarshal(body, &x)
 	}

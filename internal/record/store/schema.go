@@ -153,7 +153,8 @@ func (e *VersionError) Hint() string {
 	return "use the newer chokepoint that wrote it, or choose another data directory with XDG_DATA_HOME"
 }
 
-// checkVersion returns ErrNone for a file without schema, and a *VersionError for another version.
+// checkVersion returns ErrNone for a file without a schema, and a *VersionError for any other version than
+// schemaVersion.
 func checkVersion(ctx context.Context, q asker, path string) error {
 	var has int
 	if err := q.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&has); err != nil {

@@ -123,7 +123,7 @@ func (r *reading) use() *Store {
 	return &st
 }
 
-// left closes the store after its last user.
+// left records that a user has left, and closes the store after the last one.
 func (r *reading) left() error {
 	if r.users.Add(-1) > 0 {
 		return nil

@@ -1,8 +1,8 @@
 // Package store keeps runs and their finished trials in an SQLite file, or in a PostgreSQL database that a
-// team shares. It returns data exactly as recorded and changes nothing: rows are only added, until a whole
-// run is removed. Triggers make sure that other programs do the same. A run's headline and the medians of its
-// cells are derived data. They are stored because deriving them for a list of a thousand runs would take too
-// long.
+// team shares. It returns data exactly as recorded. The rows of a run and its trials are never changed. They
+// are deleted only together with the whole run. Triggers prevent other programs from breaking these rules.
+// The headline of a run and the medians of its cells are derived data. They are stored because deriving them
+// for a list of a thousand runs would take too long.
 package store
 
 import (
@@ -39,14 +39,15 @@ type Store struct {
 	db     *sql.DB
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
-	frozen bool         // the store does not see what other programs write
-	copied string       // directory of the copy that is open, which Close removes; or ""
-	leave  func() error // called by Close instead of closing, if readers share the store
+	frozen bool   // the store does not see what other programs write
+	copied string // directory of the copy, which Close removes; "" if no copy is open
+	// If readers share the store, Close calls leave instead of closing the store.
+	leave func() error
 }
 
-// Open opens the store at a path or PostgreSQL URL for writing. It creates a missing store, and the
-// directories of a file with mode 0700. If the schema has another version, it returns a *VersionError and
-// does not change the store, except that it upgrades an older schema on a server.
+// Open opens the store at a path or PostgreSQL URL for writing. If the store does not exist, Open creates it,
+// including the directories of a file, which get mode 0700. On a server, Open upgrades an older schema. For
+// any other version of the schema, it returns a *VersionError and does not change the store.
 func Open(ctx context.Context, path string) (*Store, error) {
 	if OnServer(path) {
 		return open(ctx, path, modeWrite)
@@ -61,7 +62,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("create directory of store %s: %w", path, err)
 	}
 
-	// SQLite would create the file readable by everyone. Its auxiliary files get the same mode as this one.
+	// SQLite would create the file readable by everyone. It gives its auxiliary files the mode of this file.
 	// An existing file is not opened here, because closing it would release this process's locks on it
 	// (sqlite.org/howtocorrupt.html §2.2).
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -90,8 +91,8 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return nil, err
 	}
 
-	// A copy's one connection keeps its files open, so they can be removed already. Nothing then remains of
-	// the copy if the process is killed.
+	// The one connection to a copy keeps the copy's files open, so they can be removed now. Nothing then
+	// remains of the copy if the process is killed.
 	if err := s.removeCopy(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -123,8 +124,9 @@ func openToRead(ctx context.Context, path string) (*Store, error) {
 		return s, err
 	}
 
-	// To read a file in WAL mode, SQLite must write to its directory. If it cannot, no other program can do
-	// so either. Without a log, the file is then complete. With a log, a copy of the file is read.
+	// To read a file in WAL mode, SQLite must write to the file's directory. If SQLite cannot, other programs
+	// cannot either. Without a write-ahead log, the file is then complete. With a log, a copy of both is
+	// read.
 	log, logErr := os.Stat(path + "-wal")
 	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
 		s, err = open(ctx, path, modeFrozen)
@@ -147,7 +149,7 @@ func unwritable(err error) bool {
 			sqlite3.SQLITE_FULL}, codeOf(err))
 }
 
-// codeOf returns SQLite's primary result code for err, or 0 if err is another error.
+// codeOf returns SQLite's primary result code for err, or 0 if err is not an SQLite error.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -267,10 +269,10 @@ func ping(ctx context.Context, db *sql.DB) error {
 // patience is the maximum time to wait for other programs that lock the file.
 const patience = 5 * time.Second
 
-// maxBlob limits the memory that a damaged blob can use.
+// maxBlob is the maximum size of a decoded blob in bytes. It limits the memory that a damaged blob can use.
 const maxBlob = 1 << 30
 
-// window limits the memory of the encoder, which is twice as large.
+// window is the window size of the encoder in bytes. The encoder uses about twice as much memory.
 const window = 1 << 20
 
 // Modes for opening a file.
@@ -280,8 +282,8 @@ const (
 	modeFrozen = "frozen" // read-only, and no other program writes
 )
 
-// dsn returns the data source name with pragmas. WAL with synchronous=FULL loses no committed trial even in a
-// power failure. If the program is killed, no incomplete trial remains.
+// dsn returns the data source name with pragmas. With WAL and synchronous=FULL, no committed trial is lost in
+// a power failure, and no incomplete trial remains if the program is killed.
 func dsn(path, mode string) string {
 	q := url.Values{}
 	if mode == modeFrozen {

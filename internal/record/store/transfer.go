@@ -23,8 +23,8 @@ type Sent struct {
 	Run     string `json:"run"`
 	Hash    string `json:"sha256"` // hash of the run's content, see docs/reference/store.md
 	Changed bool   `json:"changed"`
-	// Name is set if another run in the other store already has the run's name. The run then has no name
-	// there.
+	// Name is set if another run in the other store already has the run's name. The run is then stored there
+	// without a name.
 	Name string `json:"name_taken,omitempty"`
 	// Longer is set if the other store has more of the run, because the run was continued elsewhere and sent
 	// from there.
@@ -77,9 +77,10 @@ func OfRun(err error) bool {
 		answered && slices.Contains([]string{"22", "23", "54", "P0"}, refused.Code[:2]) // data refused
 }
 
-// Send copies an ended run to another store in one transaction, so that all of the run arrives or nothing. If
-// the other store has the same content, Send changes nothing. If it has the beginning of the content, Send
-// adds the rest. The copy is read back and must have the same hash. Otherwise, the error is a *ContentError.
+// Send copies an ended run to another store in one transaction, so that either the whole run arrives or
+// nothing. If the other store has the same content, Send changes nothing. If it has only the beginning of the
+// content, Send adds the rest. Send reads the copy back. If the hash of the copy differs, it returns a
+// *ContentError.
 func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	if s.server && !to.server {
 		return s.sendThrough(ctx, to, runID)
@@ -88,8 +89,8 @@ func (s *Store) Send(ctx context.Context, to *Store, runID string) (sent Sent, e
 	return s.send(ctx, to, runID)
 }
 
-// sendThrough copies a run from a server to a file by way of a temporary file. Other programs wait while
-// something is written to the file. How long they wait must not depend on the server.
+// sendThrough copies a run from a server to a file by way of a temporary file. While a program writes to the
+// file, other programs have to wait. How long they wait must not depend on the server.
 func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent Sent, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-store-")
 	if err != nil {
@@ -102,7 +103,8 @@ func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent 
 	}
 	defer func() { err = errors.Join(err, between.Close()) }()
 	between.path = to.path
-	_, err = to.send(ctx, between, runID) // so that the server sends only the rest
+	// Copy what the file already has of the run, so that the server sends only the rest.
+	_, err = to.send(ctx, between, runID)
 	_, unended := errors.AsType[*UnendedError](err)
 	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
 		sent, err = s.send(ctx, between, runID)
@@ -166,10 +168,10 @@ func answered(ctx context.Context, after time.Duration, f func(context.Context) 
 	return err
 }
 
-// snapshot returns the options of a transaction that sees the store in a single state.
+// snapshot returns the options of a transaction that sees a consistent snapshot of the store.
 func (s *Store) snapshot() *sql.TxOptions {
 	if !s.server {
-		return nil // an SQLite transaction always does
+		return nil // every SQLite transaction sees one
 	}
 	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 }
@@ -183,7 +185,7 @@ type courier struct {
 
 // carry copies the missing rows and compares the hashes.
 func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
-	var theirs *content // nil if the run is new there
+	var theirs *content // nil if the other store does not have the run
 	err := answered(ctx, silence, func(ctx context.Context) (err error) {
 		theirs, err = c.theirs(ctx)
 		return err
@@ -236,8 +238,8 @@ func (c courier) carry(ctx context.Context, ours *content, sent *Sent) error {
 	})
 }
 
-// theirs returns the content of the run in the other store, or nil if the run is new there. Other programs
-// that send the run wait until the transaction ends.
+// theirs returns the content of the run in the other store, or nil if the other store does not have the run.
+// Other programs that send the run wait until the transaction ends.
 func (c courier) theirs(ctx context.Context) (*content, error) {
 	if err := c.to.lock(ctx, c.write, "run "+c.run); err != nil {
 		return nil, err
@@ -329,8 +331,8 @@ func (c courier) copyMissing(ctx context.Context, ours, theirs *content) error {
 // bytesAtOnce is the maximum size of the trials in one statement, unless a single trial is larger.
 const bytesAtOnce = 1 << 20
 
-// copyTrials copies trials with one statement on each side. It skips a trial whose id exists. If that trial's
-// content differs, the hash shows it.
+// copyTrials copies trials with one statement on each side. It skips a trial whose id already exists in the
+// other store. If the content of that trial differs, the comparison of the hashes detects this.
 func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
 	if len(trials) == 0 {
 		return nil
@@ -375,8 +377,8 @@ func (c courier) copyTrials(ctx context.Context, trials []trialRow) error {
 	})
 }
 
-// copyLabels copies the headline and, for a new run, the name. For a server, it also stores the numbers of
-// trials, so that they need not be counted again.
+// copyLabels copies the headline and, for a new run, the name. On a server, it also stores the trial counts,
+// so that the trials need not be counted again.
 func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 	headline, err := label(ctx, c.read, c.run, labelHeadline)
 	if err == nil {
@@ -407,7 +409,7 @@ func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 	return err
 }
 
-// copyResults replaces the results in the other store.
+// copyResults replaces the run's cell results in the other store.
 func (c courier) copyResults(ctx context.Context) error {
 	any, err := c.from.hasResults(ctx, c.read)
 	var rows []resultRow
@@ -435,7 +437,7 @@ type content struct {
 type headRow struct {
 	stored, started int64
 	plan, lab, line string
-	sum             string // SHA-256 of the long column
+	sum             string // SHA-256 of the large column
 }
 
 type noteRow struct {
@@ -451,12 +453,12 @@ type endRow struct {
 type trialRow struct {
 	id, row, cell, status          string
 	block, index, attempt, started int64
-	size                           int64     // bytes of the long columns
-	sums                           [2]string // of body and series
+	size                           int64     // total size of the large columns in bytes
+	sums                           [2]string // SHA-256 of body and of series
 }
 
-// begins reports whether c is the beginning of other. If so, other has all that c has, with its notes and
-// ends in the same order.
+// begins reports whether other continues c. It then has the same head and all trials of c, and its notes and
+// ends begin with those of c.
 func (c *content) begins(other *content) bool {
 	if c.head != other.head || len(c.notes) > len(other.notes) || len(c.ends) > len(other.ends) {
 		return false
@@ -547,7 +549,7 @@ func (s *Store) digest(selected []byte) string {
 	return fmt.Sprintf("%x", sha256.Sum256(selected))
 }
 
-// Size holds the numbers of rows of a run. They never decrease.
+// Size holds the row counts of a run. The counts never decrease.
 type Size struct {
 	Trials, Notes, Ends int
 	Ended               bool
@@ -579,9 +581,9 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// SendTo sets the store to which runs have to be sent. Every later CreateRun, AddNote and EndRun notes that
-// its run has yet to be sent there. The argument place is the place of the store as Shown returns it, or ""
-// for none.
+// SendTo sets the store to which runs have to be sent. Every later CreateRun, AddNote and EndRun records that
+// its run has yet to be sent there. The argument place is the path or URL of that store as returned by Shown,
+// or "" for none.
 func (s *Store) SendTo(place string) { s.team = place }
 
 func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error {
@@ -591,7 +593,8 @@ func (s *Store) markUnsent(ctx context.Context, tx *sql.Tx, runID string) error 
 	return setLabel(ctx, tx, runID, labelUnsent, s.team)
 }
 
-// SetSent notes that a run no longer has to be sent, unless the run has grown since it had the size sent.
+// SetSent records that a run no longer has to be sent. It does nothing if the run's size differs from sent,
+// because the run has then grown since it was sent.
 func (s *Store) SetSent(ctx context.Context, runID string, sent Size) error {
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		var now Size

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// packed is a trial as stored.
+// packed is a trial in its stored form.
 type packed struct {
-	record.Trial        // without what Split removes and what is only in body
+	record.Trial        // only the fields with columns of their own
 	body         []byte // the trial as JSON, zstd-compressed
 	series       []byte // zstd-compressed
 	stored       bool
@@ -221,15 +221,15 @@ func (r *reader) next(ctx context.Context) (record.Trial, error) {
 	p := r.ahead[id]
 	delete(r.ahead, id)
 	r.left = r.left[1:]
-	if p == nil { // Trial returns why it cannot be read
+	if p == nil { // Trial returns the reason
 		return r.store.Trial(ctx, r.run, id)
 	}
 
 	return r.store.decoded(p)
 }
 
-// read reads the next trials, at most rowsAtOnce. Together, they have at most bytesAtOnce, unless the first
-// one is larger.
+// read reads up to rowsAtOnce of the next trials. Their total size is at most bytesAtOnce, unless the first
+// one alone is larger.
 func (r *reader) read(ctx context.Context) {
 	r.ahead = map[string]*packed{}
 	args := []any{r.run}
@@ -249,7 +249,7 @@ func (r *reader) read(ctx context.Context) {
 		p := &packed{Trial: record.Trial{Run: r.run}}
 		return p, row.Scan(&p.ID, &p.body, &p.series)
 	}, `SELECT id, body, series FROM trials WHERE run = $1 AND id IN (`+ids[2:]+`)`, args...)
-	if err != nil { // next then reads each trial alone
+	if err != nil { // next then reads the trials one at a time
 		return
 	}
 

@@ -73,7 +73,7 @@ func Parts() agent.Parts {
 	return p
 }
 
-// PortableOnly handles requests for activities that are unavailable because this system is not Linux.
+// PortableOnly rejects requests that only Linux can serve.
 func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
 		"alone", host.ErrUnsupported, unit.System(runtime.GOOS))

@@ -114,7 +114,7 @@ func kernelOperation(fd int, kind string, q Request) worker {
 
 	switch kind {
 	case "hash":
-		data, out = filler(q.Block), make([]byte, 64) // 64 is the longest output
+		data, out = filler(q.Block), make([]byte, 64) // the longest output has 64 bytes
 	case "skcipher":
 		data, out = filler(padded(q.Block)), make([]byte, padded(q.Block))
 		control = append(control32(unix.ALG_SET_OP, direction), controlIV(filler(16))...)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// every is the interval between queries of a plug. Plugs, too, measure about once a second.
+	// every is the interval between queries of a plug. Plugs themselves measure about once a second.
 	every = time.Second
 	// patience is the maximum time to wait for an answer. usualSilence is the maximum time to wait for the
 	// next line of a command.
@@ -142,7 +142,7 @@ func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	}
 }
 
-// poll queries the meter repeatedly. The time of a reading is the middle between the query and the answer.
+// poll queries the meter repeatedly. The time of a reading is midway between the query and the answer.
 func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, error)) {
 	for ctx.Err() == nil {
 		began := host.Monotonic()

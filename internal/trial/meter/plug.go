@@ -154,9 +154,9 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
 }
 
-// answer returns the Authorization header for a challenge: Digest with SHA-256 (RFC 7616), which Shelly
-// uses since the second generation (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic,
-// which the first generation uses.
+// answer returns the Authorization header for a challenge. Shelly plugs of the first generation use Basic.
+// Later generations use Digest with SHA-256 (RFC 7616,
+// shelly-api-docs.shelly.cloud/gen2/General/Authentication).
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
 	_ = p.password.Use(func(password []byte) error {
 		kind, rest, _ := strings.Cut(challenge, " ")

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxBytes = 64 << 10 // limit for an answer; a plug's answer has one or two thousand bytes
+	maxBytes = 64 << 10 // limit for an answer; a plug's answer has 1000 to 2000 bytes
 	maxWatts = 1e6      // highest plausible power in W
 )
 

@@ -31,7 +31,7 @@ func CheckFlows(q Request) check.Answer {
 	return a
 }
 
-// CheckDescriptors checks whether the process may have the needed number of open files.
+// CheckDescriptors checks whether the process may open the needed number of files.
 func CheckDescriptors(what string, need int) check.Answer {
 	limit := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

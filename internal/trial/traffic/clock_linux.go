@@ -83,7 +83,7 @@ func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
-// reportsThreads is set, because the CPU time of each thread can be read.
+// reportsThreads is true, because the CPU time of each thread can be read.
 const reportsThreads = true
 
 // OwnThread locks the calling goroutine to a thread that ends with it, and gives the thread precise

@@ -45,7 +45,7 @@ type Request struct {
 	Load record.Load `json:"load"`
 
 	Survey   bool   `json:"survey,omitempty"`   // only report how frames can reach the peer
-	Neighbor string `json:"neighbor,omitempty"` // device that accepts frames; the node is no endpoint
+	Neighbor string `json:"neighbor,omitempty"` // device that accepts frames; the node is not an endpoint
 }
 
 // Path holds the addresses of a path between the endpoints: this endpoint's and the peer's.
@@ -78,8 +78,9 @@ type Message struct {
 	Result    json.RawMessage `json:"result,omitempty"` // part of the result, which may have several parts
 }
 
-// endpoint is one end of the load as seen by the controller. Its reader sends messages about the endpoint's
-// state to the channel said. The fields result and err belong to the reader until done is closed.
+// endpoint is one end of the load as seen by the controller. Its reader passes on messages about the
+// endpoint's state through the field said. The fields result and err belong to the reader until done is
+// closed.
 type endpoint struct {
 	side    string
 	end     End
@@ -102,9 +103,9 @@ type conduct struct {
 	last map[string]Progress
 }
 
-// Conduct is the controller side of all activities. It starts the listener, then the opener, waits until
-// both are ready, sends them the timeline, and collects the parts of each result. The near endpoint has
-// index 0. A third party's endpoint has no result: the other endpoint connects to the load's port on it.
+// Conduct is the controller side of all activities. It starts the listener, then the opener, waits until both
+// are ready, sends them the timeline, and collects the parts of each result. The near endpoint has index 0. A
+// third party's endpoint returns no result. The other endpoint connects to the load's port there.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetCongestion sets the congestion control of a stream, because the stream's listener could not set it. It
-// returns the actual congestion control (tcp(7); tcp(4) of FreeBSD). An empty name keeps the system's
-// default.
+// SetCongestion sets the congestion control of a stream. It is needed because accepted sockets inherit the
+// congestion control of their listener, which may serve streams with different ones. It returns the actual
+// congestion control (tcp(7); tcp(4) of FreeBSD). An empty name keeps the system's default.
 func SetCongestion(fd int, want string) (string, error) {
 	var refused error
 	if want != "" {

@@ -185,7 +185,8 @@ type Acceptor struct {
 }
 
 // Accept starts to accept connections. When a connection has sent the preamble of a flow, Accept calls admit
-// with the connection in a new goroutine. At most pending connections may wait for their preambles.
+// with the connection in a new goroutine. The parameter pending limits the number of connections that wait
+// for their preambles.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
 	a := &Acceptor{

@@ -85,7 +85,7 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 }
 
 // TakeOver duplicates the file descriptor of a connection, and makes the duplicate blocking if blocks is set.
-// Go's poller does not know the duplicate, because threads that measure block in the kernel.
+// The duplicate is not registered with Go's poller, because threads that measure block in the kernel.
 func TakeOver(c syscall.Conn, blocks bool) (int, error) {
 	fd := -1
 	err := Control(c, func(old int) (err error) {

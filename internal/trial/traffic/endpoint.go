@@ -36,8 +36,8 @@ type Flow interface {
 
 // Unblocker is implemented by flows whose worker may block in a system call.
 type Unblocker interface {
-	// Unblock ends blocked system calls. It is called first with the urgency softly, so that data in transit
-	// still arrives, and then with AtOnce.
+	// Unblock ends blocked system calls. It is first called with softly, so that data in transit still
+	// arrives, and then with AtOnce.
 	Unblock(how Urgency)
 }
 
@@ -67,10 +67,10 @@ type Phases struct {
 }
 
 // A window shorter than minWindow without a warm-up is a burst. A burst has a length and a rate, but may
-// start up to burstPatience later than planned if the sender does not get a CPU. On a machine that also
-// ran an emulator, a sender waited 50 to 80 ms in its run queue. In two series of about 70
-// trials each, this affected 8 and 11 trials on a kernel that shares a core among sessions (sched_autogroup),
-// and 2 and 1 trials on a kernel that does not.
+// start up to burstPatience later than planned if the sender does not get a CPU. On a machine that also ran
+// an emulator, a sender waited 50 to 80 ms in its run queue. On each of two kernels, two series of about 70
+// trials were run. Such waits occurred in 8 and 11 trials on the kernel that shares a core among sessions
+// (sched_autogroup), and in 2 and 1 trials on the other.
 const (
 	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
@@ -91,7 +91,7 @@ type Endpoint struct {
 	Keys     []FlowKey
 	Flows    []Flow
 	Workers  []Worker // workers that run the flows
-	EndSetup func()   // ends keepalive of connections before the run; EndSetup and Finish may be nil
+	EndSetup func()   // ends keepalives before the run; EndSetup and Finish may be nil
 	Begin    func(ctx context.Context, w record.Window)
 	Finish   func(*EndReport) error // completes the report
 	Release  func()                 // releases resources that the flows share
@@ -229,7 +229,7 @@ func unblock(flows []Flow, how Urgency) {
 	}
 }
 
-// look returns a function that reports the data received since the previous call of that function.
+// look returns a function that reports the data received since its previous call.
 func (l *Endpoint) look() func() (Progress, bool) {
 	at := Monotonic()
 	bytes := int64(0)
@@ -347,12 +347,12 @@ func (f *ByteFlow) Report() FlowReport {
 // Over reports whether the given time has come, or the load was aborted.
 func (p *Phases) Over(at int64) bool { return p.Abandoned.Load() || Monotonic() >= at }
 
-// OwnThreads is the maximum number of flows with a thread for each. If there are more flows, the flows of
-// a direction are distributed among one thread per core, because thousands of threads would need thousands
-// of stacks and context switches.
+// OwnThreads is the number of flows up to which each flow has its own thread. If there are more flows, the
+// flows of a direction are distributed among one thread per core, because thousands of threads would need
+// thousands of stacks and context switches.
 const OwnThreads = 32
 
-// Deal distributes flows evenly among at most shares workers.
+// Deal distributes flows evenly among workers. The parameter shares limits the number of workers.
 func Deal[F any](flows []F, shares int) [][]F {
 	out := make([][]F, min(max(shares, 1), len(flows)))
 	for i, f := range flows {

@@ -1,7 +1,7 @@
-// Package traffic contains the common parts of activities, which offer load or measure latency:
-// interfaces, the controller side, which synchronises the nodes, and parts of the node side. Each activity
-// has a subpackage. The package does not compute rates or percentiles. It returns counts, times and series
-// unchanged.
+// Package traffic contains what activities have in common. An activity offers load or measures latency, and
+// has its own subpackage. This package declares the interfaces of activities. It implements their controller
+// side, which synchronises the nodes, and parts of their node side. The package does not compute rates or
+// percentiles. It returns counts, times and series unchanged.
 package traffic
 
 import (

@@ -16,7 +16,7 @@ import (
 
 const (
 	helloInterval = 20 * time.Millisecond // interval between hellos without an answer
-	maxRefusals   = 20                    // number of refusals after which nothing is assumed to listen
+	maxRefusals   = 20                    // number of refusals after which sayHello gives up
 	// hellosAtOnce limits the number of flows that send hellos at the same time. Each flow needs two round
 	// trips.
 	hellosAtOnce = 128

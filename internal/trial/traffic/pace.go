@@ -15,8 +15,8 @@ type Pace struct {
 }
 
 const (
-	// burstTime is the shortest time for which to sleep. At rates that need shorter times, a thread sends UDP
-	// GSO batches of up to MaxBurst packets. If that does not suffice, it spins.
+	// burstTime is the shortest time for which a sender sleeps. At rates that need shorter times, a thread
+	// sends UDP GSO batches of up to MaxBurst packets. If that does not suffice, it spins.
 	burstTime = 100 * time.Microsecond
 	MaxBurst  = 8
 	MaxDebt   = 10 * time.Millisecond

@@ -42,9 +42,9 @@ type FlowReport struct {
 	// counted from gaps and, if Announced is set, from the number of packets sent.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
-	Announced int64 `json:"announced,omitempty"` // packets sent, from the cool-down; -1 if none arrived
+	Announced int64 `json:"announced,omitempty"` // sender's count, from the cool-down; -1 if unknown
 
-	// Notes holds further counts by name. They are summed over all flows. Of counts named "…_bytes", the
+	// Notes holds further counts by name. They are summed over all flows. For counts named "…_bytes", the
 	// maximum over all flows is used instead.
 	Notes map[string]int64 `json:"-"`
 }

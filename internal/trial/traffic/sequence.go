@@ -8,14 +8,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Sequence tracks the sequence numbers 0, 1, 2, … of a flow's window as they arrive. Lost increases with
-// each gap and decreases when a missing number arrives late. It is independent of Received, so that
-// received + lost = sent is a check and not a definition. A number is reordered if it arrives after a
-// higher one (RFC 4737, section 3.3).
+// Sequence tracks the sequence numbers 0, 1, 2, … of a flow's window as they arrive. Lost increases when
+// numbers are skipped and decreases when a missing number arrives late. It is counted independently of
+// Received, so received + lost = sent is a check, not a definition. A number is reordered if it arrives after
+// a higher one (RFC 4737, section 3.3).
 //
-// Only recent numbers are remembered, as bits in words of 64. An older number that arrives may be a
-// duplicate or late; it remains lost and is counted as ancient. A number that has not arrived when its
-// word leaves the memory is finally lost. A run of such numbers is a gap.
+// Only recent numbers are remembered, as bits in words of 64. An older number that arrives may be a duplicate
+// or late. It is counted as ancient, and Lost does not change. A number that has not arrived when its word
+// leaves the memory is lost for good. A run of such numbers is a gap.
 type Sequence struct {
 	Next       uint64 // highest number + 1
 	Received   int64
@@ -25,7 +25,7 @@ type Sequence struct {
 	Ancient    int64
 	Strange    int64 // implausible numbers, which are damaged
 	Gaps       gaps
-	run        int64    // length of the current run of finally lost numbers
+	run        int64    // length of the current run of numbers lost for good
 	entered    uint64   // number of words entered so far, of 64 numbers each
 	seen       []uint64 // ring of words, one bit per number
 }

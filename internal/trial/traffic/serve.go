@@ -50,8 +50,8 @@ func Endpoints(connect func(ctx context.Context, l *Endpoint) error) Connector {
 	}
 }
 
-// LetGo ends a session in which a node maintains a setting, and waits until the node has undone the
-// setting. If the node does not answer, LetGo returns after within.
+// LetGo ends a session in which a node maintains a setting, and waits until the node has undone the setting.
+// If the node does not answer, LetGo returns after the time within.
 func LetGo(s host.Session, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

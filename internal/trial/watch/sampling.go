@@ -23,7 +23,7 @@ type source struct {
 	levels  bool // slow probe without counters; a sample at the end of a window is useless
 	every   int64
 	due     int64
-	costs   []int64 // CPU times of the last reads in ns, up to steadyCosts
+	costs   []int64 // CPU times in ns of the last reads, at most steadyCosts of them
 	kept    series  // guarded by sampling.mu
 	reason  string  // guarded by sampling.mu: reason why there is no sample
 	tried   int64   // cost in ns of the cheapest attempt to open the source; 0 means none yet
@@ -129,9 +129,9 @@ func (s *sampling) try(src *source) {
 	}
 }
 
-// retry tries to open unavailable sources, such as the source of a module loaded meanwhile. Sources that it
-// opens are due at once. The cost of the attempts counts as overhead and is limited, because a window may be
-// short, and most unavailable sources, such as sensors, stay unavailable.
+// retry tries to open unavailable sources, such as the source of a kernel module that was loaded later.
+// Sources that it opens are due at once. The cost of the attempts counts as overhead and is limited, because
+// a window may be short, and most unavailable sources, such as sensors, stay unavailable.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
 		if src.sampler != nil || now < src.again {

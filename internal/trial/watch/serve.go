@@ -86,8 +86,8 @@ func Handlers(root probe.Root) map[string]host.Handler {
 }
 
 // Serve returns the handler of a watch. It samples from the first message until the session ends, and
-// executes commands. It uses three goroutines and waits for them before it returns: the loop, which must
-// never wait for a connection, the sender, and the receiver, which is the caller's goroutine.
+// executes commands. It uses three goroutines, the loop, the sender and the receiver, and waits for them
+// before it returns. The loop must never wait for a connection. The receiver is the caller's goroutine.
 func Serve(list []probe.Probe) host.Handler {
 	return func(ctx context.Context, session host.Session) error {
 		var r Request

@@ -59,7 +59,7 @@ func (w *waiter) over(uintptr) bool {
 	}
 
 	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-	return w.woken.Swap(false) // Swap, because otherwise a wake-up that arrived meanwhile would be lost
+	return w.woken.Swap(false) // use Swap, because a wake-up that arrived meanwhile would be lost otherwise
 }
 
 func (w *waiter) set(ns int64, flags int) {

@@ -153,7 +153,7 @@ func (g *guest) live() error {
 				again.Reset(pause)
 			}
 
-			// Report only changes, because the port may be unused for a long time.
+			// Report only changes, because nothing may connect to the port for a long time.
 			news := fmt.Sprintf("ready: kernel %d ms, modules %d ms", g.began/1e6, g.modules/1e6)
 			if err != nil {
 				news = oneLine(err)
@@ -222,7 +222,7 @@ func (g *guest) reap() (agent bool) {
 			g.say("agent ended: exit status %d", status.ExitStatus())
 		}
 
-		g.agent.Wait() // already reaped, but Wait releases resources
+		g.agent.Wait() // the agent was already reaped, but Wait releases resources
 		g.agent, agent = nil, true
 	}
 }
@@ -241,7 +241,7 @@ func (g *guest) powerOff() error {
 type mount struct {
 	where, kind, options string
 	flags                uintptr
-	optional             bool // whether it is skipped if the kernel does not support it
+	optional             bool // whether to skip a file system that the kernel does not support
 }
 
 const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC

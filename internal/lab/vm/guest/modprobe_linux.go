@@ -12,8 +12,8 @@ import (
 )
 
 // Modprobe loads the modules named in args, and reports whether all of them are loaded. It prints errors to
-// messages. The kernel runs it in quiet mode, where nothing reads the output. In this mode, it writes to the
-// kernel's log if a module exists but cannot be loaded.
+// messages. In quiet mode, it instead writes an error to the kernel's log if a module exists but cannot be
+// loaded. The kernel uses quiet mode, because nothing reads the output.
 func Modprobe(args []string, messages io.Writer) bool {
 	names, quiet, err := parseRequest(args)
 	if err == nil {
@@ -47,8 +47,8 @@ func loadModules(names []string) error {
 	return m.wantAll(names)
 }
 
-// insert loads a module file. It first checks whether the module is loaded, because the kernel would read the
-// whole file before it reports that.
+// insert loads a module file. It first checks whether the module is already loaded. The kernel would report
+// this, too, but only after it has read the whole file.
 func insert(file string) error {
 	state, err := os.ReadFile("/sys/module/" + moduleName(file) + "/initstate")
 	if err == nil && strings.TrimSpace(string(state)) == "live" {
@@ -67,7 +67,7 @@ func insert(file string) error {
 func note(err error) {
 	f, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
 	if openErr != nil {
-		return // because the error cannot be reported anywhere else
+		return // the error cannot be reported anywhere else
 	}
 	defer f.Close()
 	fmt.Fprintf(f, "<4>chokepoint: modprobe: %s\n", oneLine(err))

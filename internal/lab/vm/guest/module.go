@@ -104,7 +104,7 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
-		case '/', 0: // because matches treats them as equal
+		case '/', 0: // matches treats them as equal
 			if name[i] != '/' && name[i] != 0 {
 				return false
 			}
@@ -150,7 +150,7 @@ func (m *modules) want(asked string) error {
 	for _, module := range parseAliases(aliases, name) {
 		files, ok := m.files[module]
 		if !ok {
-			continue // because the file is not in the image
+			continue // the file is not in the image
 		}
 
 		if err := m.one(files); err != nil {
@@ -177,7 +177,8 @@ func (m *modules) want(asked string) error {
 	return fmt.Errorf("load %s: %w", asked, errUnknown)
 }
 
-// one loads files in reverse order. The first file, which is loaded last, is the module itself.
+// one loads the given files in reverse order. The first file, which is loaded last, is the module itself. The
+// others are its dependencies.
 func (m *modules) one(files []string) error {
 	for _, file := range slices.Backward(files) {
 		if m.loaded[file] {
@@ -244,8 +245,8 @@ func normal(text string) string {
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
 // matches reports whether a shell pattern matches the whole text. A malformed pattern, such as one with an
-// open bracket, matches nothing; builds of the kernel do not produce any. Invalid UTF-8 bytes are treated as
-// equal to each other, and so are "/" and NUL.
+// open bracket, matches nothing. Kernel builds do not produce such patterns. Invalid UTF-8 bytes are treated
+// as equal to each other, and so are "/" and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil

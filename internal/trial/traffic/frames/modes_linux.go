@@ -97,8 +97,8 @@ func fellBack(details map[string]string) []record.Caveat {
 	return caveats
 }
 
-// checkXDP checks this node. If only a mode other than the best one works, the answer is yes, with the
-// reason.
+// checkXDP checks this node. If the best mode does not work, the answer is yes, with the reason. The answer
+// is no if the load requests a mode that does not work.
 func checkXDP(q traffic.Request) check.Answer {
 	w, err := surveyRights()
 	if err != nil {

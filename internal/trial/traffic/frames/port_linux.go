@@ -279,7 +279,7 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	l.Mode = func() string { return mode }
 }
 
-// xdpSink waits until no more frames arrive while the driver counts frames.
+// xdpSink is the worker of a receiver whose driver counts the frames. It waits until no more frames arrive.
 type xdpSink struct {
 	arrived func() (int64, error) // returns the number of frames of all flows and phases so far
 }
@@ -506,8 +506,8 @@ func (f *xdpFlow) account() traffic.FlowReport {
 // unsent returns the number of frames that the rate requires in ns nanoseconds, minus the number sent.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
-// atLeastDue returns the duration that the frames of a window stand for. For a paced window, this is at least
-// the planned length, because a sender that began the window late has caught up.
+// atLeastDue returns the duration of the window to report, given the measured duration. With a packet rate,
+// it is at least the planned duration, because a sender that began the window late has caught up.
 func (p *xdpPort) atLeastDue(ns int64) int64 {
 	if p.load.PPS > 0 {
 		return max(ns, int64(p.request.Load.Duration))

@@ -134,7 +134,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	return nil
 }
 
-// txNap is the pause before another attempt to send while the device is full.
+// txNap is the pause before another attempt to send while the device's queue is full.
 const txNap = 20 * time.Microsecond
 
 // edge returns the time at which the current phase ends.
@@ -185,9 +185,9 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 // txSettle limits the time after the end of sending in which frames may still leave.
 const txSettle = 200 * time.Millisecond
 
-// packetSocket sends frames through AF_PACKET, many per call, bypassing the qdisc (packet(7)). The frames
-// are built in the slots of the socket. A frame that the device rejects stays queued, so that it is not
-// counted as sent too early. Only one thread may use a packetSocket.
+// packetSocket sends frames through AF_PACKET, many per call, bypassing the qdisc (packet(7)). The frames are
+// built in the slots of the socket. A frame that the device rejects stays queued and is sent later. Only one
+// thread may use a packetSocket.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch

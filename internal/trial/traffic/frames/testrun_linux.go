@@ -33,7 +33,7 @@ type xdpSender struct {
 	begin  int64 // time when the thread's first burst was due
 	ended  int64 // time when the thread had finished
 	waited int64 // time in ns that the thread waited for its core since it knew the timeline
-	taken  int64 // number of frames that the device sent or dropped meanwhile
+	taken  int64 // number of frames that the device sent or dropped during Run
 
 	last bpf.Sent // belongs to the meter until the run has ended
 }

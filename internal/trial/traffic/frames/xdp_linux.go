@@ -49,8 +49,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, checked, near, far)
 }
 
-// refusal returns the reason why an endpoint does not support frames at all, or "" if it may. The peer of lab
-// pair and agents on systems other than Linux do not support frames.
+// refusal returns the reason why an endpoint does not support frames at all, or "" if it may. Agents on
+// systems other than Linux do not support frames, nor does the peer in the lab "pair".
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		a, has := traffic.AskEnd(ctx, x.Name(), load, "", end)
@@ -202,9 +202,9 @@ func (x XDP) fallBack(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// prepare makes the device that a sender's frames enter accept the frames until letGo is called. letGo
-// waits until the change is undone. A virtual link silently drops frames if its other end has neither a
-// program nor GRO.
+// prepare changes the device that a sender's frames enter, so that it accepts the frames until letGo is
+// called. letGo undoes the change and waits until this is done. A virtual link silently drops frames if its
+// other end has neither a program nor GRO.
 func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), err error) {
 	octx, cancel := context.WithTimeout(ctx, traffic.SetUp)
 	defer cancel()

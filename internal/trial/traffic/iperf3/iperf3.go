@@ -17,8 +17,8 @@ import (
 )
 
 // Engine offers load with an installed iperf3, so that results can be compared with other people's results.
-// The measured window is the duration of iperf3's report without the warm-up. It starts when the connections
-// have been opened.
+// The measured window is the duration in iperf3's report, without the warm-up. iperf3 starts its test when
+// its connections are open.
 type Engine struct{}
 
 // Name returns "iperf3".

@@ -214,7 +214,7 @@ func (c *iperf3Counts) plausible() error {
 		}
 	}
 
-	if c.End < c.Start-1 { // possible because of jitter at the end of the warm-up
+	if c.End < c.Start-1 { // jitter at the end of the warm-up explains up to 1 s
 		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
 	}
 

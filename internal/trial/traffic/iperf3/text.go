@@ -165,7 +165,7 @@ func (p *printedReader) failed(words string, at int) {
 	case p.test != nil:
 		p.test.failure = words
 		p.finish()
-	case !strings.HasPrefix(words, "interrupt - "): // the interrupted server had no test
+	case !strings.HasPrefix(words, "interrupt - "): // a server interrupted between tests has no result
 		p.begin(at).failure = words
 		p.finish()
 	}

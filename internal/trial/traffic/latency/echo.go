@@ -137,7 +137,7 @@ func serveEcho(ctx context.Context, s host.Session, open openEcho,
 			return nil, err
 		}
 
-		// Make room for threads that only sleep, which must not keep goroutines from running.
+		// Threads that only sleep must not keep goroutines from running.
 		traffic.MakeRoom(4)
 		if !q.Listen {
 			return probe(ctx, q.Request)

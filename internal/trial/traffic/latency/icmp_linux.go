@@ -165,7 +165,7 @@ func openICMP(q traffic.Request) (fd int, raw bool, err error) {
 func icmpFraming(ip int, raw bool, tag uint32) framing {
 	f := framing{head: icmpHeader}
 	if raw {
-		f.room = 60 // length of the longest IPv4 header, in case a packet is not an answer
+		f.room = 60 // length of the longest IPv4 header
 	}
 
 	f.seal = func(b []byte, seq uint64) {

@@ -118,7 +118,8 @@ func (p *prober) sendEnd() {
 	}
 }
 
-// sendAll sends each probe when it is due. It stores the ids of the sending threads in tids.
+// sendAll sends each probe when it is due. tids holds the id of the sending thread, or is empty if the sender
+// has no thread of its own.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
 	p.begin = traffic.TakeMark(tids)

@@ -62,7 +62,7 @@ type client struct {
 
 	table  *flowTable[clientConn]
 	alarm  *alarm
-	idle   []idleStream  // streams that start the next flow after the previous one
+	idle   []idleStream  // streams without a flow; unused if flows start at a rate
 	due    *flowArrivals // schedule of flows that start at a rate, or nil
 	turn   int
 	number uint64

@@ -34,7 +34,7 @@ type server struct {
 	swept   int64
 }
 
-// pendingRef refers to an accepted connection by its slot and the number of the slot's reuse.
+// pendingRef refers to an accepted connection by its slot and the number of times that the slot was reused.
 type pendingRef struct {
 	slot, turn int32
 	since      int64

@@ -47,7 +47,7 @@ func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Loa
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Asked returns a load of requests, because the default check, a TCP stream, is not one.
+// Asked returns a load of requests, because the default load, a TCP stream, does not consist of requests.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
@@ -142,7 +142,7 @@ func checkShortFlows(s *record.ShortFlows) error {
 }
 
 // The opener sends a header before the payload: the number of the flow, the number of payload bytes that
-// follow, and the number of bytes that the listener shall send. The answer begins with the number of bytes
+// follow, and the number of bytes that the listener must send. The answer begins with the number of bytes
 // received, and the number of received bytes that differ from the bytes sent.
 const (
 	flowHeaderSize = 24

@@ -20,16 +20,16 @@ type tcpMode struct {
 	// splice makes senders pass pages of the payload to the kernel instead of copying it. This saves time if
 	// the kernel segments the data, and costs time if a device does.
 	splice bool
-	// polled makes receivers poll with a timer instead of being woken. This saves time if the device does not
-	// merge packets, so that every packet would wake the receiver, and if the receiver has its own core.
-	// Wake-ups cost time on the sender's core, which also processes the path: they took a sixth of that
-	// core's time.
+	// polled makes receivers poll with a timer instead of being woken. This saves time if the receiver has
+	// its own core. With several streams per thread, it also saves time if the device does not merge packets,
+	// because every packet would wake the receiver. Wake-ups cost time on the sender's core, which also
+	// processes the path: they took a sixth of that core's time.
 	polled bool
 }
 
-// threadsPerStream is the number of threads for a stream at both ends, which share the cores in a local
-// lab. Timer and pipe save time only if each thread has a core. Otherwise, threads that sleep and wake at
-// different times delay each other.
+// threadsPerStream is the number of threads for a stream at both ends, which share the cores in a local lab.
+// Splicing and, with one stream per thread, polling save time only if each thread has its own core.
+// Otherwise, threads that sleep and wake at different times delay each other.
 const threadsPerStream = 2
 
 // featuresTo returns the features of the device that leads to an address, or nil if they are unknown.

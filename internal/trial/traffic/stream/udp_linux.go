@@ -194,9 +194,9 @@ type gso struct {
 	whole bool // the first device accepts whole batches
 }
 
-// gsoBy returns the batches that suit the path, according to the features of its first device. If that
-// device accepts whole batches, they cross a virtual network unsplit, so that the router does not forward
-// real packets. Therefore such batches are used only in count mode, and the result contains a caveat.
+// gsoBy chooses the batches for a path by the features of its first device. If that device accepts whole
+// batches, they cross a virtual network unsplit, so that the router does not forward real packets. Therefore
+// such batches are used only in count mode, and the result contains a caveat.
 //
 // Kernels before 6.11 reject every datagram on a socket with UDP_SEGMENT, including short ones, if the
 // device leaves checksums to the kernel, as OpenVPN's device does.

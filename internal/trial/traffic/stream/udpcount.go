@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// After the window, end-of-stream messages inform the receiver how many packets were sent. Times and
-// minimum number of these messages.
+// After the window, end-of-stream messages inform the receiver how many packets were sent. The following
+// constants are the times and the minimum number of these messages.
 const (
 	afterlife   = 10 * time.Millisecond // time for packets that the end-of-stream message has overtaken
 	endInterval = 2 * time.Millisecond
@@ -104,7 +104,7 @@ func (f *udpCount) Report() traffic.FlowReport {
 
 	r.Announced = f.announced
 	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
-		r.Announced = -1 // contradicts the numbers received, so the sender's count decides
+		r.Announced = -1 // the announced number is wrong, so the sender's count decides
 	}
 
 	if r.Announced < 0 {

@@ -40,8 +40,8 @@ func (k *udpSink) prepare() error {
 
 	for _, fd := range k.fds {
 		if one.count {
-			// The error is ignored: kernels before 5.0 do not merge datagrams, which are counted all the
-			// same.
+			// Ignore the error, because datagrams are also counted if the kernel does not merge them (before
+			// Linux 5.0).
 			unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 			continue
 		}

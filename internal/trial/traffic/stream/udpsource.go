@@ -231,7 +231,7 @@ func (a *udpArrivals) complete(now int64) bool {
 }
 
 // flowOf returns the flow to which a datagram belongs, or nil if the datagram is incomplete or not of this
-// load. It counts the latter, except hellos.
+// load. It counts such datagrams as wrong, except hellos and their answers.
 func (a *udpArrivals) flowOf(d traffic.Datagram, whole bool) *udpCount {
 	if whole && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) && a.byFlow[d.Flow] != nil &&
 		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
