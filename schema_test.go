@@ -108,7 +108,8 @@ func (s *schema) writeStruct(b *strings.Builder, page, name string, st *ast.Stru
 		b.WriteString(s.docs[name] + "\n\n")
 	}
 
-	fmt.Fprintf(b, "The type is declared in `%s`.\n\n| field | type | meaning |\n|---|---|---|\n", s.file[name])
+	fmt.Fprintf(b, "The type is declared in `%s`.\n\n", s.file[name])
+	b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 	s.writeFields(b, page, pkg, st)
 	b.WriteString("\n")
 }

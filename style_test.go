@@ -370,7 +370,7 @@ func firstText(e ast.Expr) (string, bool) {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  199_100,
+	"analysis":  200200,
 	"app":       44_200,
 	"bed":       17_300,
 	"bundle":    7_700,
@@ -380,7 +380,7 @@ var tokenBudgets = map[string]int{
 	"cmd":       67_900,
 	"factor":    9_100,
 	"foreign":   23_600,
-	"lab":       245_000,
+	"lab":       245100,
 	"overhead":  2_900,
 	"plan":      27_100,
 	"probe":     42_200,
@@ -390,8 +390,8 @@ var tokenBudgets = map[string]int{
 	"registry":  3_200,
 	"report":    95_200,
 	"serve":     17_200,
-	"trial":     140_000,
-	"unit":      1_300,
+	"trial":     140100,
+	"unit":      1400,
 	"userfile":  2_200,
 }
 

@@ -3,6 +3,7 @@ package diagnosis_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -13,7 +14,8 @@ import (
 // ledger holds that of a recorded trial that was planted by raw tools.
 type ledger struct {
 	*diagnosis.Ledger
-	of recorded
+	of     recorded
+	probed bool // its routers were probed
 }
 
 // ledgers reads those of a recording.
@@ -35,7 +37,7 @@ func ledgersOf(x *aRun, of []recorded) (all []ledger) {
 			j := validity.GradeTrial(&x.Run, &x.Trials[i])
 			l := analysis.Observe(&x.Run, j).Ledger()
 			if l != nil {
-				all = append(all, ledger{l, r})
+				all = append(all, ledger{l, r, len(x.Trials[i].Hops) > 0})
 			}
 		}
 	}
@@ -49,13 +51,14 @@ const (
 	minExact     = .92 // packets, by themselves
 	minLocated   = .95 // packets, where the rest may vanish at one stage
 	minNotMore   = .95 // time in queues that is at most the added RTT
-	minExplained = .40 // added RTT that queues hold, or that a busy core explains
+	minExplained = .88 // added RTT, with its place, where the routers were probed
 )
 
 // TestLedgersBalance holds the ledgers of recorded mechanisms against what the ends measured: the packets
 // that died are those that the ends miss, and packets waited in queues for no longer than the RTT grew.
 func TestLedgersBalance(t *testing.T) {
-	var packets, located, queues, notMore, explained count
+	var packets, located, queues, cores, notMore, explained count
+	places := map[string]int{}
 	for _, l := range ledgers(t) {
 		if l.MissedPackets != nil {
 			balances := math.Abs(l.RestPackets) <= diagnosis.Tolerance(l.MissedPackets[1], *l.Data[0].Out)
@@ -71,7 +74,15 @@ func TestLedgersBalance(t *testing.T) {
 			within := max(.1**l.AddedNs, .5e6)
 			queues.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within)
 			notMore.add(l.WaitedNs <= *l.AddedNs+within)
-			explained.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within || l.WaitedWhere != "")
+			balances := math.Abs(*l.AddedNs-l.WaitedNs) <= within
+			cores.add(balances || strings.HasPrefix(l.WaitedWhere, "waiting for"))
+			if l.probed {
+				explained.add(balances || l.WaitedWhere != "")
+				if !balances && !strings.HasPrefix(l.WaitedWhere, "waiting for") {
+					places[l.WaitedWhere]++
+				}
+			}
+
 			if l.WaitedNs > *l.AddedNs+within {
 				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", l.of.ID,
 					*l.AddedNs/1e6, l.WaitedNs/1e6)
@@ -80,7 +91,8 @@ func TestLedgersBalance(t *testing.T) {
 	}
 
 	t.Logf("packets balance in %s, or are located in %s; the time in queues is at most the added RTT in %s; "+
-		"queues alone explain that in %s, with busy cores %s", packets, located, notMore, queues, explained)
+		"queues alone explain that in %s, with busy cores in %s; where routers were probed, the place of the "+
+		"rest is known in %s, without a busy core: %v", packets, located, notMore, queues, cores, explained, places)
 	for _, x := range []struct {
 		what string
 		of   count

@@ -37,6 +37,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -182,6 +183,10 @@ func (m mechanism) fits(p planting) bool {
 		}
 	}
 
+	if p.Furniture == "bridge" && strings.Contains(m.Plant, "name $I") {
+		return false // packets arrive through the bridge, not through its port
+	}
+
 	// What a flowtable carries passes no rule at the forward hook.
 	skipped := p.Furniture == "flowtable" && strings.Contains(m.Plant, "hook forward")
 	return !skipped && !(strings.Contains(f.Plant, "ingress") && strings.Contains(m.Plant, "clsact"))
@@ -244,8 +249,8 @@ type bench struct {
 	lab       string
 	topology  record.Topology
 	cpus      int
-	untouched map[string]float64 // goodput by planting.under
-	found     string             // state of the router before anything was planted
+	untouched map[string][]float64 // goodput by planting.under
+	found     string               // state of the router before anything was planted
 }
 
 var labKind = flag.String("lab", record.LabVM, "kind of lab in which mechanisms are planted: vm or local")
@@ -363,7 +368,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 
 	x, err := b.run(ctx, b.lab, seconds, cells)
 	if err == nil && *proofs {
-		err = b.prove(ctx, x, p, b.untouched[p.under(p.Loads[0])])
+		err = b.prove(ctx, x, p, b.without(p, p.Loads[0]))
 	}
 
 	undo()
@@ -373,8 +378,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 
 	if !m.Harmless && m.Class != diagnosis.Healthy && slices.ContainsFunc(p.Loads, func(load string) bool {
 		_, goodput, why := x.trialsOf(p.cell(load))
-		without := b.untouched[p.beside("").under(load)]
-		return why == "" && !(goodput < (1-clearly)*without)
+		return why == "" && !(goodput < (1-clearly)*b.without(p, load))
 	}) {
 		if err := b.measureUntouched(ctx, p, seconds, cells); err != nil {
 			return err
@@ -389,7 +393,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 			Planted:   &p,
 			Run:       x.ID,
 			Truths:    p.truths(),
-			Untouched: b.untouched[p.beside("").under(load)],
+			Untouched: b.without(p, load),
 			Seconds:   time.Since(began).Seconds() / float64(len(p.Loads)),
 		}
 		r.Trials, r.Goodput, r.Dropped = x.trialsOf(cells[i])
@@ -419,18 +423,32 @@ func (p planting) under(load string) string {
 	return fmt.Sprint(p.Furniture, m.First, p.Direction, m.Window, load)
 }
 
-// beside returns the planting beside other furniture. "" stands for that with the lowest goodput: single
-// windows of an emulated router differ by a quarter.
+// beside returns the planting beside other furniture; "" stands for any.
 func (p planting) beside(furniture string) planting {
 	p.Furniture = furniture
 	return p
 }
 
+// without returns the goodput of a load without the mechanism, or 0 if it is unknown. Because single windows
+// of an emulated router differ by a quarter, it is the lower of the goodput beside the same furniture and of
+// the median beside any.
+func (b *bench) without(p planting, load string) (goodput float64) {
+	of := b.untouched[p.beside("").under(load)]
+	if len(of) > 0 {
+		goodput = statistics.Median(of)
+	}
+
+	for _, same := range b.untouched[p.under(load)] {
+		goodput = min(goodput, same)
+	}
+
+	return goodput
+}
+
 // measureUntouched measures a planting's loads without the mechanism, unless their goodput is known.
 func (b *bench) measureUntouched(ctx context.Context, p planting, seconds int, cells []levels) error {
 	if !slices.ContainsFunc(p.Loads, func(load string) bool {
-		_, known := b.untouched[p.under(load)]
-		return !known
+		return len(b.untouched[p.under(load)]) == 0
 	}) {
 		return nil
 	}
@@ -442,9 +460,9 @@ func (b *bench) measureUntouched(ctx context.Context, p planting, seconds int, c
 
 	for i, load := range p.Loads {
 		_, goodput, _ := x.trialsOf(cells[i])
-		b.untouched[p.under(load)] = goodput
-		any := p.beside("").under(load)
-		b.untouched[any] = min(goodput, cmp.Or(b.untouched[any], goodput))
+		for _, of := range []planting{p, p.beside("")} {
+			b.untouched[of.under(load)] = append(b.untouched[of.under(load)], goodput)
+		}
 	}
 
 	return nil
@@ -472,7 +490,7 @@ func (b *bench) ready(ctx context.Context, topology string, cpus int) error {
 
 	b.lab = id
 	b.cpus = cpus
-	b.untouched = map[string]float64{}
+	b.untouched = map[string][]float64{}
 	if b.topology, err = lab.TopologyNamed(topology); err != nil {
 		return err
 	}

@@ -29,8 +29,9 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 	}
 }
 
-// fromStart returns the trial. If a TCP load stood still in the window, the window of the result begins with the
-// warm-up: packets of such a load died before the window, and in it TCP only waits to send them again.
+// fromStart returns the trial. If a TCP load stood still in the window, the window of the result begins with
+// the warm-up: the packets of such a load were lost before the window, in which TCP only waits to send them
+// again.
 func fromStart(j *validity.Graded) *record.Trial {
 	t := j.Trial
 	got, ok := j.Metrics.Values[metrics.Goodput]

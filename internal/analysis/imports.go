@@ -76,7 +76,8 @@ func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statisti
 	far, other := statistics.Align(carried, seen, wall, 0)
 	if other == nil {
 		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were "+
-			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), unit.Duration(ClocksAgree)), hint)
+			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall),
+			unit.Duration(ClocksAgree)), hint)
 	}
 
 	return a, err

@@ -191,8 +191,8 @@ func (l *Lab) Addresses() map[string][]netip.Addr {
 	return out
 }
 
-// Hops returns the addresses of the routers on the plain path of the lab's own network, the nearest first. Each
-// is the address of the port at which packets from the near node arrive.
+// Hops returns the addresses of the routers on the plain path of the lab's own network, the nearest first.
+// Each is the address of the port at which packets from the near node arrive.
 func (l *Lab) Hops(ip int) (out []netip.Addr) {
 	for i := range l.Topology.Links[1:] {
 		out = append(out, family(l.plan.link(i, 1), ip))

@@ -219,7 +219,8 @@ func (r *reader) checkSearch(p *Plan, root *yaml.Node) error {
 			return r.fail(at, "set measure.probe_interval: "+
 				unit.Duration((g.InitialDuration/minProbes).Truncate(time.Millisecond/2)),
 				what+" needs %d probes in each trial, and %s has %d at %s", minProbes,
-				unit.Duration(g.InitialDuration), g.InitialDuration/m.ProbeInterval, unit.Duration(m.ProbeInterval))
+				unit.Duration(g.InitialDuration), g.InitialDuration/m.ProbeInterval,
+				unit.Duration(m.ProbeInterval))
 		}
 	}
 

@@ -21,8 +21,8 @@ const (
 	hopPatience = time.Second // time to wait after the load's own probe has ended
 )
 
-// hops returns the routers to probe on the path, the nearest first. It returns none if the path is a tunnel or
-// if the route is unknown. A router that does not identify itself has the zero address.
+// hops returns the routers to probe on the path, the nearest first. It returns none if the path is a tunnel
+// or if the route is unknown. A router that does not identify itself has the zero address.
 func (a *attempt) hops() []netip.Addr {
 	ip := cmp.Or(a.d.ip, 4)
 	x := a.c.discovered[ip]

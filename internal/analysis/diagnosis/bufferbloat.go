@@ -61,8 +61,8 @@ var bufferbloat = Rule{
 		a, _, known := l.waits()
 		switch {
 		case known:
-			j.Elsewhere = say("packets wait for %n at the %s's %s port, and what holds them there is not known",
-				a.WaitedNs, a.Node, a.Element)
+			j.Elsewhere = say("packets wait for %n at the %s's %s port, and what holds them there is not "+
+				"known", a.WaitedNs, a.Node, a.Element)
 			if j.Node == "" {
 				j = j.at(place{a.Node, a.Element})
 				j.Text += say(" at the %s's %s port", a.Node, a.Element)

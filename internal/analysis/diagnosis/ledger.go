@@ -268,8 +268,36 @@ func (o *Observation) wire(at place, direction string) *float64 {
 	if f.packets == 0 {
 		return nil
 	}
+
+	probes := o.hopProbes(at, direction)
+	f = frames{f.packets - probes.packets, f.bytes - probes.bytes}
 	return new(f.packets * o.pieces(f))
 }
+
+// hopProbes returns the probes to routers, or their answers, that passed a port. They are no packets of the
+// load: they end at a router or begin there.
+func (o *Observation) hopProbes(at place, direction string) (f frames) {
+	for i, link := range o.Topology().Links {
+		e := slices.Index(link.Ends[:], record.TopoPort{Node: at.Node, Port: at.Element})
+		for _, h := range o.Trial.Hops {
+			if e < 0 || h.Loaded == nil || h.Number <= i {
+				continue
+			}
+
+			n := len(h.Loaded.RTT)
+			if (direction == "tx") != (e == 0) { // answers
+				n = len(metrics.Answered(h.Loaded))
+			}
+
+			f.packets += float64(n)
+			f.bytes += float64(n * (h.Loaded.Size + etherHeader))
+		}
+	}
+
+	return f
+}
+
+const etherHeader = 14 // in bytes
 
 // pieces estimates the number of segments in a frame, because GRO and GSO merge several behind one header.
 func (o *Observation) pieces(f frames) float64 {
@@ -290,9 +318,10 @@ func (o *Observation) queueAccount(q queue) Account {
 	refused := o.total(q.place, "netdev", "tx_dropped")
 	before, after := o.columnAt(q.place, "qdisc", "qlen_packets").ends()
 	a := accountAt(q.place, StageQueue)
-	a.Out, a.Held, a.WaitedNs = new(q.packets-refused), after-before, o.waitedIn(q)
+	sent := q.packets - o.hopProbes(q.place, "tx").packets
+	a.Out, a.Held, a.WaitedNs = new(sent-refused), after-before, o.waitedIn(q)
 	a.dies(q.drops*o.pieces(o.passed(q.place, "tx")), "the queue ("+cmp.Or(q.kind, "of unknown kind")+")")
-	a.In = new(q.packets + a.DiedPackets() + a.Held)
+	a.In = new(sent + a.DiedPackets() + a.Held)
 	a.dies(refused, "the device")
 	return a
 }

@@ -54,8 +54,8 @@ func (o *Observation) balanceDelay(l *Ledger) {
 }
 
 // slowSegment returns where packets spent at least half of the added RTT that queues do not explain, or "" if
-// there is no such place. Probes to the routers and to the far end divide the path into segments. Time that no
-// probe spent on the path counts as spent in the endpoints.
+// there is no such place. Probes to the routers and to the far end divide the path into segments. Time that
+// no probe spent on the path counts as spent in the endpoints.
 func (o *Observation) slowSegment(l *Ledger) (where string) {
 	const minAnswers = 5
 	t := o.Topology()
@@ -140,8 +140,8 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
-// busyCore describes waiting for the busiest core on the path, or returns "" if no core was busy for more than 80 % of
-// the window.
+// busyCore describes waiting for the busiest core on the path, or returns "" if no core was busy for more
+// than 80 % of the window.
 func (o *Observation) busyCore() string {
 	s := o.fullestOf(append(o.wayNodes(), record.HostNode)...)
 	if s.Full.Busy <= .8 {

@@ -244,7 +244,7 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 
 	_, ran := o.keptFromRunning(guest, machine)
 	stopped := (1 - ran) * degree(ran, .62, .48) * degree(guest.Full.Busy, .6, .9) *
-		degree(machine.mean(), .95, .85)
+		degree(machine.mean(), .72, .58)
 	return max(share, stopped), ok || stopped > 0
 }
 
