@@ -304,7 +304,8 @@ func notesText(rows []catalogue.Result) string {
 	}))
 }
 
-// impossibleText explains which results in rows no device can have reached. It considers only sound results.
+// impossibleText explains which of the results in rows no device could have reached. It considers only sound
+// results.
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
 	reasons := model.Impossible(c, without(c.Results, unsound), without(rows, unsound))

@@ -94,13 +94,12 @@ var wandering = [...]string{
 }
 
 // otherwise is the factor by which the values of two runs must differ for a varying series to be listed. A
-// smaller difference hardly explains different results.
+// smaller difference is unlikely to explain different results.
 const otherwise = 1.5
 
-// sampledChanges compares the series in the cells that both runs have. Different settings may explain
-// different results. A counter is listed only if both its rate and its rate per bit of load differ. A counter
-// never counts as a cause, because its change is the effect of a setting or of something that was not
-// recorded.
+// sampledChanges compares the series in the cells that both runs have. A setting is listed if it differs. A
+// counter is listed only if both its rate and its rate per bit of load differ. A counter never counts as a
+// cause, because its change is the effect of a setting or of something that was not recorded.
 func sampledChanges(a, b *Document) []Change {
 	left := byCell(a.Sampled)
 	right := byCell(b.Sampled)

@@ -136,7 +136,7 @@ func (a *App) execution(ctx context.Context, pl *plan.Plan, head record.Run, o R
 	return x, err
 }
 
-// link adds the id of this experiment to the run whose cause it tests. That run may have been deleted.
+// link adds the id of this experiment to the run that named the tested cause. That run may have been deleted.
 func (x *execution) link(ctx context.Context) error {
 	e := x.run.Design.Experiment
 	if e == nil || e.Run == "" {

@@ -316,7 +316,7 @@ func (c *byteCount) add(from, to int64, seconds, rate float64) {
 }
 
 // bytes returns the cumulative byte count of a series. It uses the raw rates if the file has any. Otherwise,
-// it uses the rates on the common axis. Each of these applies to the step that ends at its time.
+// it uses the rates on the common axis. Each rate applies to the step that ends at the rate's time.
 func (f *flentFile) bytes(series string, zero float64) *record.Table {
 	c := byteCount{table: record.NewTable("bytes")}
 	for _, p := range f.Raw[series] {

@@ -89,7 +89,7 @@ func (s *clockSampler) run() int64 {
 	return max(host.Monotonic()-start, 1)
 }
 
-// Sample times one core, a different one in each call, and restores the thread's affinity.
+// Sample measures the speed of one core, a different one in each call, and restores the thread's affinity.
 func (s *clockSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	i := s.turn % len(s.cores)

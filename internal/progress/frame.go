@@ -109,7 +109,7 @@ func (r result) short() string {
 	return r.status
 }
 
-// size orders results of one cell by the number that short shows.
+// size returns the number by which results of one cell are sorted. It is the number that short shows.
 func (r result) size() float64 { return cmp.Or(max(r.rate, 0), max(r.pps, 0), float64(r.rtt)) }
 
 func (v *view) rateLine(k look) line {

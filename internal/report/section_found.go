@@ -35,7 +35,7 @@ func foundItems(v *view, all bool) []Item {
 
 // Found describes the devices and rules of a node that limit, drop, redirect or copy packets, one per line.
 // unknown lists what could not be determined, with the reasons. If all is set, Found also describes ports
-// that do none of this. If it is then not known which devices are ports, Found describes all devices.
+// that do none of this. If all is set but the ports are unknown, Found describes all devices.
 func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
 	for _, d := range v.Devices {

@@ -23,7 +23,7 @@ import (
 const liveEvery = 250 * time.Millisecond
 
 // watches holds the watches of a lab. Probes with host scope run on the host, and probes with node scope on
-// each other node. Guests and separate machines run all probes. If a node has no agent, its driver samples
+// all other nodes. Guests and separate machines run all probes. If a node has no agent, its driver samples
 // it, if possible.
 type watches struct {
 	lab      *lab.Lab

@@ -2,7 +2,8 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/factor"
 
-// belowLimit is the share of the limiting rate at which the queue in front of the limit drains.
+// belowLimit is the rate of a load, as a share of the limiting rate, at which the queue in front of the limit
+// drains.
 const belowLimit = .8
 
 // belowNotice is the largest added RTT in ns whose place is not reported if the limit is unknown.

@@ -22,7 +22,7 @@ func throttledFact(node string, share float64) Fact {
 		"a vCPU was kept from running for %h of the window")
 }
 
-// fell returns the decrease of the received rate from the first third of the window to the last: 0.5 = half.
+// fell returns the decrease in the received rate from the first third of the window to the last: 0.5 = half.
 func (o *Observation) fell() float64 {
 	var early, late float64
 	curves, _ := metrics.Received(o.Trial.Traffic)

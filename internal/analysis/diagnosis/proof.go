@@ -113,7 +113,7 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	return p
 }
 
-// checkSteps sets the verdict by the response of the rate to the steps.
+// checkSteps sets the verdict according to how the rate responds to the steps.
 func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 	relative := map[int][]statistics.Point{} // ratios to the untouched windows, by block
 	for _, step := range p.Steps {

@@ -202,8 +202,8 @@ func (a *Advice) measured(rows []catalogue.Result, need float64) {
 	}
 }
 
-// moreStreams changes the verdict to borderline if it is based on fewer streams than there are users and
-// results with more streams were faster.
+// moreStreams changes the verdict to borderline if results with more streams were faster and the verdict is
+// based on fewer streams than there are users.
 func (a *Advice) moreStreams(rows []catalogue.Result, streams int, need float64) {
 	for _, r := range rows {
 		if r.Streams > streams && *r.GoodputBps > a.HighBps && *r.GoodputBps >= borderlineShare*need {

@@ -127,8 +127,7 @@ func ownBurst(s trialCheck) (bytes float64) {
 }
 
 // lostToBursts reports whether a policer dropped packets only because of bursts. This is the case if the sent
-// rate was allowed, or if no more bytes were lost than the part of one burst that exceeds the policer's
-// bucket.
+// rate was allowed, or if a single burst that overflows the policer's bucket explains all lost bytes.
 func (s trialCheck) lostToBursts(burst float64) bool {
 	var lost, lostBytes, offered float64
 	headers := metrics.HeadersOf(s.t.Row.Factors)

@@ -325,8 +325,8 @@ func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b 
 	return nil, last
 }
 
-// FindRoute asks a node for the addresses of the routers on the path to an echo. A router reveals its address
-// when it drops a packet whose TTL has expired (RFC 1812 §4.3.2.7).
+// FindRoute asks a node for the addresses of the routers on the path to an echo responder. A router reveals
+// its address when it drops a packet whose TTL has expired (RFC 1812 §4.3.2.7).
 type FindRoute struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`

@@ -43,8 +43,8 @@ type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
 }
 
-// Inventorying is implemented by drivers that can list the devices, queues, packet filters and taps that a
-// packet may pass on a router.
+// Inventorying is implemented by drivers that can list the devices, queues, packet filters and taps through
+// which a packet may pass on a router.
 type Inventorying interface {
 	Inventory(ctx context.Context, h host.Host) (*record.Inventory, error)
 }

@@ -187,7 +187,7 @@ func removeUnarmed(ctx context.Context, h host.Host) error {
 func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
 	run := scripts + "/run " + quoteROS(name)
 	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
-	// Try repeatedly, because interfaces may appear late after boot. The script's own retries serve this
+	// Try repeatedly, because interfaces may appear some time after boot. The script's own retries serve this
 	// purpose, too.
 	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
 		"do={" + run + "}}"

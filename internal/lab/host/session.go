@@ -33,8 +33,8 @@ func (l *link) write(f frame) error {
 	return inWords(err)
 }
 
-// inWords returns an error with a readable text if err means that the other end has closed the connection.
-// Otherwise, it returns err.
+// inWords returns a readable error if err means that the other end has closed the connection. Otherwise, it
+// returns err.
 func inWords(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
 		return errors.New("connection closed")

@@ -82,7 +82,8 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 	return OfAll(each), nil
 }
 
-// readOf returns the current value of a device or of the node, as far as applying want would replace it.
+// readOf returns the current value of a device or of the node. Of that value, it returns only the part that
+// applying want would replace.
 func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 	if k.readFor == nil || want == "" {
 		return k.read(p)

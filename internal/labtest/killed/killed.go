@@ -124,7 +124,7 @@ func (b *Bed) end(t testing.TB, s syscall.Signal) error {
 	}
 }
 
-// again starts the service again, as systemd does when it has ended.
+// again starts the service again, as systemd does after the service has ended.
 func (b *Bed) again(t testing.TB, err error) {
 	t.Helper()
 	t.Logf("the service has ended by itself: %v: %s", err, b.last)

@@ -63,7 +63,7 @@ const (
 	// steadyCosts is the number of recent reads that determine the cost of a source. The cost is that of the
 	// cheapest read, because the thread is also charged for interrupts during a read.
 	steadyCosts = 5
-	// cheapTry is the cost in ns up to which an unavailable source is tried at every mark. tryShare limits
+	// An unavailable source is tried at every mark if an attempt costs at most cheapTry ns. tryShare limits
 	// the cost of more expensive attempts, such as the search for virtual machines among all processes.
 	cheapTry = 100e3
 	tryShare = 0.0001
@@ -453,8 +453,8 @@ func (s *sampling) stop() {
 // samplerCost is the name in record.Cost for the loop itself: waking up, reading clocks and copying.
 const samplerCost = "sampler"
 
-// collect calls send with each probe's samples between from and to, and the nearest samples before and
-// after. It returns all other data: cost, log lines and stalls. It drops samples before from, because each
+// collect calls send with each probe's samples between from and to, and the nearest samples before and after.
+// It returns all other data: cost, log lines and stalls. It then forgets older samples, because each
 // collection is later than the previous one, and a watch of many trials must not keep all samples.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData

@@ -162,7 +162,7 @@ func (s *series) cut(from, to int64) (*record.Table, record.Cost) {
 	return t, cost
 }
 
-// widen moves from and to outwards to the nearest rows.
+// widen extends the range to the nearest rows outside it.
 func (s *series) widen(from, to int64) (int64, int64) {
 	before := from
 	after := to

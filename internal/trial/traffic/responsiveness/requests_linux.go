@@ -167,7 +167,7 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// answering answers foreign requests at the listener during the load.
+// answering answers requests of other programs at the listener during the load.
 type answering struct {
 	*traffic.Acceptor
 	cancel context.CancelFunc

@@ -255,7 +255,7 @@ func (a *client) fresh(s *clientStream) *clientConn {
 	return c
 }
 
-// serve moves data on a connection as far as possible.
+// serve moves as much data on a connection as possible.
 func (a *client) serve(c *clientConn) {
 	if c.again || c.fd < 0 || c.state == stateIdle {
 		return

@@ -201,7 +201,7 @@ func (a *server) forget(c *serverConn) {
 	a.table.spare = append(a.table.spare, c)
 }
 
-// serve moves data on a connection as far as possible. If the connection ends, the opener counts a failed
+// serve moves as much data on a connection as possible. If the connection ends, the opener counts a failed
 // flow. serve returns an error only if the connection should have stayed open.
 func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 	if c.again || c.fd < 0 {
