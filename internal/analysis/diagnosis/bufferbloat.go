@@ -71,6 +71,7 @@ var bufferbloat = Rule{
 		case l != nil && l.WaitedWhere != "" && *l.AddedNs >= belowNotice:
 			j.Elsewhere = say("packets spend %n %s, and in no queue that is known", *l.AddedNs-l.WaitedNs,
 				l.WaitedWhere)
+			_, j.ElsewhereNode = o.busyCore()
 		}
 
 		return j.with(requires("delay", added, 30e6, 70e6).by(

@@ -49,8 +49,9 @@ type Candidate struct {
 	NotExamined string // why the class was not examined; "" if it was
 	// Undecided explains why even a low score does not exclude the class.
 	Undecided string
-	// Elsewhere describes where the limit is, if no class fits it.
-	Elsewhere string
+	// Elsewhere describes where the limit is, if no class fits it. ElsewhereNode is the node, if it is not
+	// the cause's.
+	Elsewhere, ElsewhereNode string
 	Against   *Fact // number that excludes the class, if there is one
 }
 
@@ -315,6 +316,9 @@ func conclude(checked []Candidate) *Diagnosis {
 		d.Text = examined[i].Elsewhere
 		d.Node = examined[i].Node
 		d.Element = examined[i].Element
+		if examined[i].ElsewhereNode != "" {
+			d.Node, d.Element = examined[i].ElsewhereNode, ""
+		}
 	}
 
 	return d

@@ -49,7 +49,8 @@ func (o *Observation) balanceDelay(l *Ledger) {
 
 	l.AddedNs = &added
 	if added-l.WaitedNs > max(.1*added, processingNs) {
-		l.WaitedWhere = cmp.Or(o.busyCore(), o.slowSegment(l))
+		core, _ := o.busyCore()
+		l.WaitedWhere = cmp.Or(core, o.slowSegment(l))
 	}
 }
 
@@ -140,14 +141,14 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-fastest, 0), ok && n > 0
 }
 
-// busyCore describes waiting for the busiest core on the path, or returns "" if no core was busy for more
-// than 80 % of the window.
-func (o *Observation) busyCore() string {
+// busyCore describes waiting for the busiest core on the path, and returns the core's node. Both are "" if no
+// core was busy for more than 80 % of the window.
+func (o *Observation) busyCore() (text, node string) {
 	s := o.fullestOf(append(o.wayNodes(), record.HostNode)...)
 	if s.Full.Busy <= .8 {
-		return ""
+		return "", ""
 	}
-	return say("waiting for %s of the %s, which was busy for %h", s.Full, s.Node, s.Full.Busy)
+	return say("waiting for %s of the %s, which was busy for %h", s.Full, s.Node, s.Full.Busy), s.Node
 }
 
 // senderLedger returns what limited TCP, or nil if the load is not TCP.
