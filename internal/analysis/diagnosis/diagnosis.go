@@ -52,7 +52,7 @@ type Candidate struct {
 	// Elsewhere describes where the limit is, if no class fits it. ElsewhereNode is the node, if it is not
 	// the cause's.
 	Elsewhere, ElsewhereNode string
-	Against   *Fact // number that excludes the class, if there is one
+	Against                  *Fact // number that excludes the class, if there is one
 }
 
 // Experiment is a change of the plan that could refute a cause. It sets the factor to each step in random
