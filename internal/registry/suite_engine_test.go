@@ -102,6 +102,15 @@ func accounts(t *steady.Trial, got *record.Traffic, load record.Load) {
 		say = t.Timedf
 	}
 
+	sent := 0.0
+	for _, f := range got.Flows {
+		sent += 8 * float64(f.SentBytes)
+	}
+
+	if sent < load.RateBps*load.Duration.Seconds()/2 { // flows take turns, and some may have had none
+		say = t.Timedf
+	}
+
 	for _, f := range got.Flows {
 		name := f.Direction
 		if f.ReceivedBytes <= 0 || f.SentBytes <= 0 || f.SenderNs <= 0 || f.ReceiverNs <= 0 {
