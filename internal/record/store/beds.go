@@ -106,7 +106,7 @@ type BedAlarm struct {
 	Unsent   string    `json:"unsent,omitempty"` // why it has not been delivered yet
 }
 
-// quiet is how long after its last report a testbed without schedules counts as silent.
+// A testbed without schedules counts as silent once its last report is older than quiet.
 const quiet = time.Hour
 
 // Silent returns why a testbed counts as silent, or "" if it does not. A testbed is silent if its last report
@@ -151,7 +151,7 @@ func (e *BedTakenError) Hint() string {
 	return "give each testbed a name of its own; if that host is gone, wait ten minutes"
 }
 
-// takenFor is how long after a report the testbed's name belongs to the host that sent the report.
+// After a report, the testbed's name belongs to the host that sent the report, for the time takenFor.
 const takenFor = 10 * time.Minute
 
 // SetBed stores a testbed's report in place of its last one. It returns a *BedTakenError if another host has
