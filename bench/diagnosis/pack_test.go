@@ -89,7 +89,10 @@ func reduce(t *record.Trial) {
 		if l != nil {
 			l.UserRTT = nil
 			l.EchoNs = nil
-			l.SentAt = nil
+			if slices.Min(append(l.RTT, 0)) == 0 { // the times of lost probes show outages
+				l.SentAt = nil
+			}
+
 			l.Late = nil
 		}
 	}
@@ -293,20 +296,16 @@ func (x *aRun) packed(of []recorded) packedRun {
 	return small
 }
 
-// differ says how two diagnoses differ, if they do. A cause with a confidence of two per cent may be missing.
+// differ says how two diagnoses differ, if they do.
 func differ(a, b *diagnosis.Diagnosis) string {
-	likely := func(d *diagnosis.Diagnosis) (classes []string) {
-		for _, c := range d.Causes {
-			if c.Confidence > .02 {
-				classes = append(classes, c.Class)
-			}
-		}
-		return classes
+	if a.Class != b.Class || math.Abs(a.Confidence-b.Confidence) > .01 || len(a.Causes) != len(b.Causes) {
+		return fmt.Sprintf("%s (%.3f), was %s (%.3f)", b.Class, b.Confidence, a.Class, a.Confidence)
 	}
-	if a.Class != b.Class || math.Abs(a.Confidence-b.Confidence) > .01 ||
-		!slices.Equal(likely(a), likely(b)) {
-		return fmt.Sprintf("%s (%.3f, %v), was %s (%.3f, %v)", b.Class, b.Confidence, likely(b), a.Class,
-			a.Confidence, likely(a))
+
+	for i := range a.Causes {
+		if a.Causes[i].Class != b.Causes[i].Class {
+			return fmt.Sprintf("cause %d is %s, was %s", i+1, b.Causes[i].Class, a.Causes[i].Class)
+		}
 	}
 	return ""
 }
