@@ -62,3 +62,38 @@ func TestSlowSegment(t *testing.T) {
 		}
 	}
 }
+
+// TestHopProbes: a probe and its answer count at the ports that they pass on the way to their router, and at
+// no port behind it, although a path between two machines has more routers than its topology.
+func TestHopProbes(t *testing.T) {
+	ends := func(a, b, port string) record.TopoLink {
+		return record.TopoLink{Ends: [2]record.TopoPort{{Node: a, Port: port}, {Node: b, Port: port}}}
+	}
+	o := &Observation{
+		Run: &record.Run{Topologies: []record.Topology{{
+			Links: []record.TopoLink{ends("client", "router", "lan"), ends("router", "server", "wan")},
+		}}},
+		Trial: &record.Trial{Hops: []*record.Hop{
+			{Number: 1, Loaded: &record.Latency{RTT: []int64{1, 1, -1}, Size: 100}},
+			{Number: 3, Loaded: &record.Latency{RTT: []int64{1, -1}, Size: 100}},
+			{Number: 4, Silent: "no answer"},
+		}},
+	}
+	for _, tt := range []struct {
+		at        place
+		direction string
+		want      frames
+	}{
+		{place{"client", "lan"}, "tx", frames{5, 570}},
+		{place{"client", "lan"}, "rx", frames{3, 342}},
+		{place{"router", "lan"}, "rx", frames{5, 570}},
+		{place{"router", "lan"}, "tx", frames{3, 342}},
+		{place{"router", "wan"}, "tx", frames{}},
+		{place{"server", "wan"}, "rx", frames{}},
+		{place{"router", "ifb0"}, "tx", frames{}},
+	} {
+		if got := o.hopProbes(tt.at, tt.direction); got != tt.want {
+			t.Errorf("%v %s: got %+v, want %+v", tt.at, tt.direction, got, tt.want)
+		}
+	}
+}
