@@ -35,17 +35,12 @@ func Observe(run *record.Run, j *validity.Graded) *diagnosis.Observation {
 func fromStart(j *validity.Graded) *record.Trial {
 	t := j.Trial
 	got, ok := j.Metrics.Values[metrics.Goodput]
-	if !ok || got > 0 || t.Traffic == nil || t.Traffic.Load.Protocol != "tcp" {
+	if !ok || got > 0 || t.Window.Begin == 0 || t.Traffic == nil || t.Traffic.Load.Protocol != "tcp" {
 		return t
 	}
 
-	for _, p := range t.Phases {
-		if p.Name == record.PhaseWarmup {
-			t = new(*t)
-			t.Window.Start = p.Start
-		}
-	}
-
+	t = new(*t)
+	t.Window.Start = t.Window.Begin
 	return t
 }
 
