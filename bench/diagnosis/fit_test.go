@@ -435,19 +435,6 @@ type leftOut struct {
 
 const leftOutFile = "testdata/figures-left-out.json"
 
-func readLeftOut() (f leftOut) {
-	text, err := os.ReadFile(leftOutFile)
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-
-	if err != nil {
-		panic(err)
-	}
-
-	return f
-}
-
 // markdown formats the figures for docs/diagnosis.md.
 func (f leftOut) markdown() string {
 	var b strings.Builder

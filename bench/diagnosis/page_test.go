@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"text/template"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
@@ -32,13 +33,24 @@ func writeJSON(t *testing.T, file string, v any) {
 
 // TestPage holds docs/diagnosis.md to the figures.
 func TestPage(t *testing.T) {
-	frame, err := os.ReadFile("testdata/page.md")
+	frame, err := template.ParseFiles("testdata/page.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	want := strings.NewReplacer("LEFTOUT\n", readLeftOut().markdown(), "MECHANISMS\n",
-		readMechanismFigures(t).markdown()).Replace(string(frame))
+	l := readFigures[ledgerFigures](t, ledgerFile)
+	var text strings.Builder
+	err = frame.Execute(&text, map[string]any{
+		"Ledgers":      l,
+		"LocatedAlone": count{l.Located.Right - l.Packets.Right, l.Packets.Of},
+		"LeftOut":      readFigures[leftOut](t, leftOutFile).markdown(),
+		"Mechanisms":   readFigures[mechanismFigures](t, mechanismFile).markdown(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := text.String()
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

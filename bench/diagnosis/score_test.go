@@ -205,24 +205,28 @@ func TestMechanisms(t *testing.T) {
 		return
 	}
 
-	before := readMechanismFigures(t)
+	before := readFigures[mechanismFigures](t, mechanismFile)
 	for _, c := range []struct {
 		what      string
 		now, then count
 	}{{"named first", f.All.Top1, before.All.Top1}, {"named among two", f.All.Top2, before.All.Top2},
 		{"placed", f.All.Place, before.All.Place},
-		{"not confidently wrong", f.All.Sure.not(), before.All.Sure.not()}} {
+		{"not confidently wrong", f.All.Sure.Not(), before.All.Sure.Not()}} {
 		if c.now.Of != c.then.Of || c.now.Right < c.then.Right {
 			t.Errorf("%s: %d of %d, %d of %d before", c.what, c.now.Right, c.now.Of, c.then.Right, c.then.Of)
 		}
 	}
 }
 
-// not counts the others.
-func (c count) not() count { return count{c.Of - c.Right, c.Of} }
+// Not counts the others.
+func (c count) Not() count { return count{c.Of - c.Right, c.Of} }
 
-func readMechanismFigures(t *testing.T) (f mechanismFigures) {
-	text, err := os.ReadFile(mechanismFile)
+// Percent formats the share.
+func (c count) Percent() string { return fmt.Sprintf("%.1f %%", 100*float64(c.Right)/float64(c.Of)) }
+
+// readFigures reads figures that a test has written.
+func readFigures[T any](t *testing.T, file string) (f T) {
+	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}

@@ -29,12 +29,15 @@ type Ledger struct {
 	// differ most, by at least half of RestPackets.
 	RestWhere string `json:"rest_where,omitempty"`
 
-	// AddedNs is TCP's mean RTT in the window minus its minimum, or the median one-way delay of datagrams.
+	// AddedNs is the delay that the load adds. For TCP it is the mean RTT in the window minus the minimum, or
+	// the median RTT of probes minus the lowest RTT, whichever is larger. For datagrams it is the median
+	// one-way delay.
 	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
 	WaitedNs float64  `json:"waited_ns"` // total time in queues, of the data and the acknowledgements
-	// WaitedWhere describes where packets spent the added RTT that queues do not explain: waiting for a busy
-	// core or, if no core was busy, in a segment between two nodes or in the endpoints, according to probes
-	// to each router. It is "" if queues explain the added RTT, or if no place is known.
+	// WaitedWhere describes where packets spent at least half of the added RTT that queues do not explain:
+	// waiting for a busy core or, if no core was busy, in one or two of these places, according to probes to
+	// each router: the segments between two nodes, and the endpoints. It is "" if queues explain the added
+	// RTT, or if no place is known.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`

@@ -3,8 +3,10 @@ package diagnosis
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -28,8 +30,13 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 		fastest := o.value(metrics.MinRTTTCP)
 		idle, _ := o.idle(metrics.RTTIdle)
 		ns -= max(fastest, idle)
-		if q.setBps == 0 && ns < netemVaries {
-			return 0
+		if q.setBps == 0 {
+			// Such a netem delays probes as much as data.
+			d, _ := o.addedDelay()
+			ns = min(ns, d.probes)
+			if ns < netemVaries {
+				return 0
+			}
 		}
 	}
 
@@ -50,14 +57,15 @@ func (o *Observation) balanceDelay(l *Ledger) {
 	l.AddedNs = &added
 	if added-l.WaitedNs > max(.1*added, processingNs) {
 		core, _ := o.busyCore()
-		l.WaitedWhere = cmp.Or(core, o.slowSegment(l))
+		l.WaitedWhere = cmp.Or(core, o.slowSegments(l))
 	}
 }
 
-// slowSegment returns where packets spent at least half of the added RTT that queues do not explain, or "" if
-// there is no such place. Probes to the routers and to the far end divide the path into segments. Time that
-// no probe spent on the path counts as spent in the endpoints.
-func (o *Observation) slowSegment(l *Ledger) (where string) {
+// slowSegments returns where packets spent the added RTT that queues do not explain: the place, or the two
+// places, in which they spent at least half of it, or "" if no such place is known. Probes to the routers and
+// to the far end divide the path into segments. Time that no probe spent on the path counts as spent in the
+// endpoints.
+func (o *Observation) slowSegments(l *Ledger) string {
 	const minAnswers = 5
 	t := o.Topology()
 	last := len(t.Links) - 1
@@ -69,9 +77,14 @@ func (o *Observation) slowSegment(l *Ledger) (where string) {
 		}
 	}
 
+	type spent struct {
+		where string
+		ns    float64
+	}
+	var all []spent
 	fastest := o.value(metrics.MinRTTTCP)
-	rest := *l.AddedNs - l.WaitedNs
-	most := rest / 2
+	most := (*l.AddedNs - l.WaitedNs) / 2
+	rest := 2 * most
 	from, queued, sofar := t.Near, 0.0, 0.0
 	for i, link := range t.Links {
 		queued += l.waitedOn(link)
@@ -80,26 +93,27 @@ func (o *Observation) slowSegment(l *Ledger) (where string) {
 			continue
 		}
 
-		sum := 0.0
-		for _, ns := range rtts {
-			sum += ns
-		}
-
-		added := sum/float64(len(rtts)) - min(rtts[0], cmp.Or(fastest, rtts[0]))
+		added := statistics.Total(rtts)/float64(len(rtts)) - min(rtts[0], cmp.Or(fastest, rtts[0]))
 		here := max(added-sofar-queued, 0)
 		to := link.Ends[1].Node
-		if here >= most {
-			most, where = here, "between the "+from+" and the "+to
-		}
-
+		all = append(all, spent{"between the " + from + " and the " + to, here})
 		rest -= here
 		from, queued, sofar = to, 0, added
 	}
 
-	if from == t.Far && rest >= most {
-		return "in the endpoints"
+	if from == t.Far {
+		all = append(all, spent{"in the endpoints", rest})
 	}
-	return where
+
+	slices.SortStableFunc(all, func(a, b spent) int { return cmp.Compare(b.ns, a.ns) })
+	var where []string
+	for _, s := range all[:min(len(all), 2)] {
+		where = append(where, s.where)
+		if most -= s.ns; most <= 0 {
+			return strings.Join(where, " and ")
+		}
+	}
+	return ""
 }
 
 // waitedOn returns the time in ns that packets waited in queues at the ends of a link.
@@ -120,8 +134,9 @@ const netemVaries = 5e6
 // processingNs is the delay, in ns, that processing adds to an RTT even without a backlog.
 const processingNs = .5e6
 
-// meanAdded returns the value of Ledger.AddedNs. It uses the load's own packets, because probes may bypass
-// the queue that holds a flow's packets.
+// meanAdded returns the value of Ledger.AddedNs: the larger of the delay of the load's own packets and of the
+// probes. Probes may bypass the queue that holds a flow's packets, and the kernel smooths a flow's RTT, which
+// then lags behind a growing queue.
 func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
 		return o.Metric("one_way_p50_ns")
@@ -138,7 +153,8 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 		}
 	}
 
-	return max(ratio(sum, n)-fastest, 0), ok && n > 0
+	d, _ := o.addedDelay()
+	return max(ratio(sum, n)-fastest, d.probes), ok && n > 0
 }
 
 // busyCore describes waiting for the busiest core on the path, and returns the core's node. Both are "" if no

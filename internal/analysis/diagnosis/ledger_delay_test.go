@@ -7,9 +7,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// TestSlowSegment: the added RTT that queues do not explain is located by probes; a queue's time counts once,
-// and what no probe waited for was spent in the endpoints.
-func TestSlowSegment(t *testing.T) {
+// TestSlowSegments: the added RTT that queues do not explain is located by probes; a queue's time counts
+// once, and what no probe waited for was spent in the endpoints.
+func TestSlowSegments(t *testing.T) {
 	const ms = 1e6
 	link := func(from, to, port string) record.TopoLink {
 		return record.TopoLink{Ends: [2]record.TopoPort{{Node: from, Port: port}, {Node: to, Port: port}}}
@@ -39,7 +39,9 @@ func TestSlowSegment(t *testing.T) {
 		{"behind the router", idle, slow, 10, 0, "between the router and the server"},
 		{"a queue and the rest", slow, slower, 20, 10, "between the client and the router"},
 		{"probes that bypass the queue", idle, idle, 20, 12, "in the endpoints"},
-		{"evenly", slow, slower, 30, 0, ""},
+		{"evenly", slow, slower, 30, 0,
+			"between the client and the router and between the router and the server"},
+		{"a path without the far end", slow, nil, 30, 0, ""},
 		{"a silent router", nil, slow, 10, 0, "between the client and the server"},
 		{"no probe", nil, nil, 10, 0, ""},
 	} {
@@ -57,7 +59,7 @@ func TestSlowSegment(t *testing.T) {
 			WaitedNs: tt.wait * ms,
 			Data:     []Account{{Node: "router", Element: "wan", Stage: StageQueue, WaitedNs: tt.wait * ms}},
 		}
-		if got := o.slowSegment(l); got != tt.want {
+		if got := o.slowSegments(l); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
