@@ -583,6 +583,14 @@ same() {
 	suite guest -measure -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
+# Nightly only: pairs of disk images that boot in seconds: the same twice, and with a planted step.
+upgrades() {
+	private_home "$WORK/guest" root
+	install_packages qemu-system-x86_64=qemu-system-x86 busybox=busybox dropbear=dropbear-bin nft=nftables tc=iproute2 \
+		cpio=cpio mkfs.vfat=dosfstools mcopy=mtools syslinux=syslinux depmod=kmod ssh-keygen=openssh-client
+	suite guest -measure -pairs "${PAIRS:-20}" -images "$WORK/images" -keep "${UPGRADES:-}" -run 'TestUpgrades$'
+}
+
 # Nightly only: rules that raise alarms, ours and those of other programs, on recorded nights.
 detectors() {
 	python3 -c 'import ensurepip' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-venv

@@ -76,7 +76,7 @@ func TestSame(t *testing.T) {
 		t.Fatalf("-runs %d: want at least one", *runs)
 	}
 
-	all := kept(t, *keepFile)
+	all := kept[tally](t, *keepFile)
 	fmt.Fprintf(t.Output(), "note: %6s %8s %10s %6s %14s   %s\n", "seed", "metrics", "different", "Holm",
 		"Westfall–Young", "goodput b ÷ a")
 	for _, x := range all {
@@ -111,17 +111,17 @@ func (t tally) print(out io.Writer) {
 		t.Family, t.Goodput, t.Low, t.High, t.Names)
 }
 
-// kept are the runs of a suite that was interrupted, from seed 1 on.
-func kept(t *testing.T, file string) (all []tally) {
+// kept returns the results of a suite that was interrupted.
+func kept[T any](t *testing.T, file string) (all []T) {
 	text, err := os.ReadFile(file)
 	if err != nil && file != "" && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 
 	for line := range bytes.Lines(text) {
-		var x tally
-		if err := json.Unmarshal(line, &x); err != nil || x.Seed != uint64(len(all))+1 {
-			t.Fatalf("%s: line %d is not the run of that seed (%v)", file, len(all)+1, err)
+		var x T
+		if err := json.Unmarshal(line, &x); err != nil {
+			t.Fatalf("%s: line %d: %v", file, len(all)+1, err)
 		}
 
 		all = append(all, x)
@@ -130,8 +130,8 @@ func kept(t *testing.T, file string) (all []tally) {
 	return all
 }
 
-// keep adds a run to a file, which is made if need be; without a name there is none.
-func keep(t *testing.T, file string, x tally) {
+// keep adds a result to a file, which is made if need be; without a name there is none.
+func keep[T any](t *testing.T, file string, x T) {
 	if file == "" {
 		return
 	}
@@ -400,7 +400,7 @@ func TestSameFindsWhatDiffers(t *testing.T) {
 // TestKeptGoesOnWhereKeepEnded: runs come back as they were kept, and only those of seeds from 1 on.
 func TestKeptGoesOnWhereKeepEnded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
-	if got := kept(t, file); got != nil {
+	if got := kept[tally](t, file); got != nil {
 		t.Errorf("nothing was kept: got %v", got)
 	}
 
@@ -409,7 +409,7 @@ func TestKeptGoesOnWhereKeepEnded(t *testing.T) {
 		keep(t, file, x)
 	}
 
-	if got := kept(t, file); !reflect.DeepEqual(got, want) {
+	if got := kept[tally](t, file); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
