@@ -66,7 +66,7 @@ finally() {
 # stage NAME SECONDS FUNCTION runs the function in a shell of its own. OUT names
 # a folder that keeps each stage's output, as DATE-STAGE.txt.
 stage() {
-	local name=$1 limit=$2 body=$3 began=$SECONDS status p f s left
+	local name=$1 limit=$2 body=$3 began=$SECONDS status p f s left busy
 	local log="$WORK/logs/$name.log"
 	if ((${#WANTED[@]})) && [[ " ${WANTED[*]} " != *" $name "* ]]; then return; fi
 	if ((LIMIT)); then
@@ -80,6 +80,7 @@ stage() {
 	export STAGE_COUNTS="$WORK/$body.counts"
 	: >"$STAGE_COUNTS"
 	say "=== $name"
+	busy=$(busy_ticks)
 	timeout --kill-after=20 "$limit" bash -euo pipefail -c '. "$0"; cd "$SOURCE"; "$1"' \
 		"$STAGES" "$body" >"$log" 2>&1 </dev/null
 	status=$?
@@ -88,7 +89,8 @@ stage() {
 	((p + f + s == 0 && status == 0)) && p=1
 	((f == 0 && status != 0)) && f=1
 	PASSED=$((PASSED + p)) FAILED=$((FAILED + f)) SKIPPED=$((SKIPPED + s))
-	TIMES+=("$((SECONDS - began)) $name")
+	busy=$(((100 * ($(busy_ticks) - busy) / $(getconf CLK_TCK)) / (($(nproc) * (SECONDS - began)) | 1)))
+	TIMES+=("$((SECONDS - began)) $name, CPUs $busy % busy")
 	[[ -z ${OUT:-} ]] || keep "$name" "$log" "$p passed, $f failed, $s skipped in $((SECONDS - began)) s"
 	if ((f > 0)); then
 		FAILED_STAGES+=("$name")
@@ -99,6 +101,9 @@ stage() {
 		say "--- ok $name ($((SECONDS - began)) s; $p passed)"
 	fi
 }
+
+# busy_ticks prints how long the machine's CPUs have been busy.
+busy_ticks() { awk '/^cpu / {print $2 + $3 + $4 + $7 + $8 + $9}' /proc/stat; }
 
 # keep NAME LOG RESULT writes a stage's output where it can be published: with the
 # machine, without the paths of this run and without where packages came from.
@@ -117,7 +122,7 @@ keep() {
 # last line is the whole result.
 finish() {
 	say "=== $((SECONDS - BEGAN)) s in all"
-	((${#TIMES[@]})) && printf '%s\n' "${TIMES[@]}" | sort -rn | awk '{printf "%6d s  %s\n", $1, $2}'
+	((${#TIMES[@]})) && printf '%s\n' "${TIMES[@]}" | sort -rn | sed -E 's/^([0-9]+) /\1 s  /; s/^/  /'
 	if ((SKIPPED)); then
 		say "=== skipped tests, by reason"
 		sed -n 's/^note: skip: //p' "$WORK"/logs/*.log | sort | awk -F'\t' '$1 != last {print $1; last = $1} {print "    " $2}'
