@@ -330,8 +330,8 @@ func TestReferenceListsEveryPreset(t *testing.T) {
 	for _, p := range method.Presets() {
 		for _, g := range p.Goals {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %g %% | %g %% | %g %% | %s |\n",
-				p.Name, g.Name, g.FinalDuration, g.DurationSum, 100*g.LossRatio, 100*g.ExceedRatio,
-				100*g.Width, p.Doc)
+				p.Name, g.Name, unit.Duration(g.FinalDuration), unit.Duration(g.DurationSum),
+				100*g.LossRatio, 100*g.ExceedRatio, 100*g.Width, p.Doc)
 		}
 	}
 

@@ -64,6 +64,7 @@ that port.`,
 	f.IntVar(&o.port, "port", app.PeerPort, "listen on this TCP port `N`")
 	f.StringVar(&o.data, "data-ports", peerData, "use these ports `A-B` for data, TCP and UDP; three or more")
 	f.DurationVar(&o.patience, "for", peerPatience, "end if no run connects for this time `D`")
+	f.Lookup("for").DefValue = unit.Duration(peerPatience)
 	f.StringVar(&o.codeFile, "code-file", "",
 		"write the code to this new `FILE`, readable only by you, instead of printing it")
 	f.StringVar(&o.bind, "bind", "", "listen only on this `ADDRESS` (default: all addresses of the machine)")

@@ -217,7 +217,7 @@ func GlanceFamilies(g *analysis.Glance) (all []Family) {
 	for _, c := range g.Cores {
 		core := [2]string{"core", c.Name}
 		add("core_busy", "ratio", "share of time in which a core was busy", &c.Busy, core)
-		add("core_softirq", "ratio", "share of time of a core in softirqs and interrupts", &c.Softirq, core)
+		add("core_softirq", "ratio", "share of time of a core in softirqs", &c.Softirq, core)
 	}
 
 	for _, d := range g.Devices {
