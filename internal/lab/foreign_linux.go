@@ -72,15 +72,6 @@ func roomToWrite(dir string, free uint64) (uint64, error) {
 	return min(maxWritten, free/partWritten), nil
 }
 
-// boundDisk limits how many bytes a guest may write to its disk. Beyond this limit, writes fail in the guest.
-func boundDisk(qemu int, most uint64) error {
-	limit := unix.Rlimit{Cur: most, Max: most}
-	if err := unix.Prlimit(qemu, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
-		return fmt.Errorf("bound what the guest writes to its disk: %w", err)
-	}
-	return nil
-}
-
 // nearlyFull is the maximum distance from the limit, in bytes, at which QEMU stops writing.
 const nearlyFull = 16 << 20
 

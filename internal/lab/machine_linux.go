@@ -320,11 +320,12 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		Program: g.Program(),
 		Args: append(cage.words, g.Args(m.node, fds, m.macs,
 			cage.console)...),
-		Files:  slices.Concat(files, cage.files),
-		Stderr: log,
-		Bound:  true,
-		Core:   core,
-		As:     cage.as,
+		Files:   slices.Concat(files, cage.files),
+		Stderr:  log,
+		Bound:   true,
+		Core:    core,
+		MaxFile: room,
+		As:      cage.as,
 	}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
@@ -344,14 +345,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		words: sync.OnceValue(func() string { return lastWords(m.q.Console) }),
 	}
 	r.as.Root = cage.root
-	if room > 0 {
-		err = boundDisk(child.Pid(), room)
-	}
-
-	if err == nil {
-		err = r.meet(ctx, inside, m.q.Layout)
-	}
-
+	err = r.meet(ctx, inside, m.q.Layout)
 	if err != nil {
 		err = cmp.Or(errWrote(child.Pid(), room), err)
 		child.Kill()

@@ -25,18 +25,14 @@ func TestRoomToWrite(t *testing.T) {
 	}
 }
 
-// TestBoundDisk: a process cannot write more to a temporary file than it may, and it is known why.
-func TestBoundDisk(t *testing.T) {
+// TestMaxFile: a process cannot write more to a temporary file than it may, and it is known why.
+func TestMaxFile(t *testing.T) {
 	const most = 32 << 20
 	file := filepath.Join(t.TempDir(), "written")
 	for blocks, want := range map[int]string{8: "<nil>", 60: "it wrote more than 16 MiB to its disk"} {
 		script := fmt.Sprintf("trap '' XFSZ; exec 3>%[1]s; rm %[1]s; read x; dd if=/dev/zero "+
 			"bs=1M count=%[2]d of=/dev/fd/3 conv=notrunc 2>/dev/null; echo; read x; wc -c /dev/fd/3", file, blocks)
-		c, err := host.Spawn{Program: "sh", Args: []string{"-c", script}}.Start()
-		if err == nil {
-			err = boundDisk(c.Pid(), most)
-		}
-
+		c, err := host.Spawn{Program: "sh", Args: []string{"-c", script}, MaxFile: most}.Start()
 		if err == nil {
 			_, err = c.Write([]byte("\n"))
 		}

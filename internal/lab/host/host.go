@@ -147,6 +147,7 @@ type Spawn struct {
 	Bound      bool       // kill the child when this process ends, for whatever reason
 	Core       int        // CPU core to run on, counted from 1; 0 means any core
 	As         *User      // user and groups to run as; nil means ours
+	MaxFile    uint64     // size in bytes to which the child may extend a file; 0 means no limit
 }
 
 // User holds the IDs with which a process runs. The ID of the user's primary group equals the user ID. Groups

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +37,12 @@ func (s Spawn) Start() (*Child, error) {
 	cmd := exec.Command(cmp.Or(s.Program, "/proc/self/exe"), s.Args...)
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
+	}
+
+	if s.MaxFile > 0 { // by a shell, because to limit another user's process requires CAP_SYS_RESOURCE
+		cmd.Args = slices.Concat([]string{"sh", "-c", `ulimit -f "$0" && exec "$@"`,
+			strconv.FormatUint(s.MaxFile/ulimitUnit, 10), cmd.Path}, cmd.Args[1:])
+		cmd.Path = "/bin/sh"
 	}
 
 	cmd.Dir, cmd.Env = s.Dir, os.Environ()
@@ -77,6 +85,9 @@ func (s Spawn) Start() (*Child, error) {
 
 	return c, nil
 }
+
+// ulimitUnit is the unit of "ulimit -f", in bytes (POSIX).
+const ulimitUnit = 512
 
 // start starts the child's process. The child inherits the CPU affinity of the thread that starts it.
 func (s Spawn) start(c *Child) error {
