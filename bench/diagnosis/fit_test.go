@@ -27,7 +27,7 @@ var (
 	steps    = flag.Int("steps", 300, "of the descent by which weights are fitted")
 	leaveOut = flag.Bool("leave-out", false, "fit without each mechanism, too")
 	plain    = flag.Float64("plain", .3, "how much an instance without its supporting terms counts")
-	unseen   = flag.Float64("unseen", .05, "how much an instance without its class counts")
+	unseen   = flag.Float64("unseen", .02, "how much an instance without its class counts")
 	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
 )
 

@@ -69,9 +69,17 @@ func reduce(t *record.Trial) {
 		t.Nodes = nil
 	}
 
+	w := t.Window
+	if t.Traffic != nil {
+		up, down, _ := t.Traffic.Goodput()
+		if up+down == 0 { // such a load is judged from its start
+			w.Start = w.Begin
+		}
+	}
+
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
-			crop(n.Samples[i].Table, t.Window)
+			crop(n.Samples[i].Table, w)
 			n.Samples[i].Metrics = nil
 		}
 
@@ -104,10 +112,10 @@ func reduce(t *record.Trial) {
 	t.Traffic.Raw = nil
 	for i := range t.Traffic.Flows {
 		f := &t.Traffic.Flows[i]
-		crop(f.Sent, t.Window)
-		crop(f.Received, t.Window)
+		crop(f.Sent, w)
+		crop(f.Received, w)
 		if f.TCP != nil {
-			crop(f.TCP.Series, t.Window)
+			crop(f.TCP.Series, w)
 		}
 	}
 }

@@ -186,9 +186,9 @@ func TestMechanisms(t *testing.T) {
 			continue
 		}
 
-		at := ""
-		if len(o.d.Causes) > 0 {
-			at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
+		at := o.d.Node + "/" + o.d.Element
+		if !mechanismNamed(o.Planted.Mechanism).placed(*o.Planted, o.d) {
+			at += ", which is not the place"
 		}
 
 		t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,

@@ -43,5 +43,10 @@ func (o *Observation) othersBps(q queue) float64 {
 
 	const headers = 100 // Ethernet, IPv6 and TCP with options, in bytes
 	again, _ := o.resent()
-	return max(q.rateBps-got*(1+headers/float64(segment))/(1-min(again, .5)), 0)
+	others := q.rateBps - got*(1+headers/float64(segment))/(1-min(again, .5))
+	if !o.IsTCP() { // datagrams that were sent before the window are the load's, but no goodput
+		others -= q.rateBps * o.waitedIn(q) / 1e9 / o.Trial.Window.Seconds()
+	}
+
+	return max(others, 0)
 }

@@ -392,10 +392,26 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 		}
 	}
 
+	if o.load().IP == 6 {
+		told += o.echoes(in.Node)
+	}
+
 	a.dies(total-told, uncounted)
 	if n, ok := o.lostInIP(in); ok && !rules && len(columns) == 0 {
 		a.dies(n, uncounted)
 	}
+}
+
+// echoes returns the number of probes that a router answered. Linux frees ICMPv6 echo requests as it frees
+// packets that it drops (icmpv6_rcv in net/ipv6/icmp.c).
+func (o *Observation) echoes(router string) (n float64) {
+	links := o.Topology().Links
+	for _, h := range o.Trial.Hops {
+		if h.Number <= len(links) && links[h.Number-1].Ends[1].Node == router {
+			n += float64(len(metrics.Answered(h.Loaded)))
+		}
+	}
+	return n
 }
 
 // diesBetween scales the losses counted in a router, because the counters may count merged packets, each of

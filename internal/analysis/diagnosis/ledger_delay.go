@@ -27,12 +27,9 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 	}
 
 	if q.kind == "netem" {
-		fastest := o.value(metrics.MinRTTTCP)
-		idle, _ := o.idle(metrics.RTTIdle)
-		ns -= max(fastest, idle)
-		if q.setBps == 0 {
-			// Such a netem delays probes as much as data.
-			d, _ := o.addedDelay()
+		d, _ := o.addedDelay()
+		ns -= d.lowest
+		if q.setBps == 0 { // such a netem delays probes as much as data
 			ns = min(ns, d.probes)
 			if ns < netemVaries {
 				return 0
