@@ -70,9 +70,8 @@ func rwndFact(s tcpShares) Fact {
 }
 
 // streamSteps returns an experiment with two to four times as many connections.
-func streamSteps(expect float64, why string) func(*Observation) []Experiment {
-	return func(o *Observation) []Experiment {
-		now := float64(max(o.load().Streams, 1))
-		return []Experiment{scaled(string(factor.Streams), now, expect, why, 2, 3, 4)}
+func streamSteps(expect float64, why string) func(*Observation) Experiment {
+	return func(o *Observation) Experiment {
+		return scaled(factor.Streams, float64(max(o.load().Streams, 1)), expect, why, 2, 3, 4)
 	}
 }

@@ -1,32 +1,27 @@
 package diagnosis
 
 // checksumErrors describes packets that arrive damaged, so that the receiver drops them.
-var checksumErrors = Rule{
-	Class:    ChecksumErrors,
-	Wasteful: true,
-	ToTester: true,
-	Text: `
-		label: packets arrive with wrong checksums
-		means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
-			wrong, and these are at least half of what the ends miss
-		linux: switch off checksum offload and the offloads that depend on it, one port at a time; if \
-			the errors stop, the offload of that port is broken
-			$ ethtool -K DEV rx off tx off gro off lro off tso off
-			risk: checksums then cost CPU time
-		linux: check the link: cable, optics, memory
-			$ ethtool -S DEV | grep -iE 'err|drop|crc'
-	`,
-	Check: func(o *Observation) Candidate {
-		_, receiver := o.Ends()
-		wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
-			"IpExtInCsumErrors")
-		if !ok {
-			return missing("the receiver's protocol counters were not read")
-		}
+var checksumErrors = rule(ChecksumErrors, `
+	label: packets arrive with wrong checksums
+	means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
+		wrong, and these are at least half of what the ends miss
+	traits: wasteful to-tester
+	linux: switch off checksum offload and the offloads that depend on it, one port at a time; if \
+		the errors stop, the offload of that port is broken
+		$ ethtool -K DEV rx off tx off gro off lro off tso off
+		risk: checksums then cost CPU time
+	linux: check the link: cable, optics, memory
+		$ ethtool -S DEV | grep -iE 'err|drop|crc'
+`, func(o *Observation) Candidate {
+	_, receiver := o.Ends()
+	wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
+		"IpExtInCsumErrors")
+	if !ok {
+		return missing("the receiver's protocol counters were not read")
+	}
 
-		return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
-	},
-}
+	return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
+})
 
 // lostTo returns a candidate for a cause of loss that has its own counter on a node. It compares the
 // counter's growth n with the number of packets missing at the ends.

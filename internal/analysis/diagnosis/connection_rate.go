@@ -6,49 +6,45 @@ import (
 )
 
 // connectionRate describes a router whose CPU is saturated by setting up connections.
-var connectionRate = Rule{
-	Class: ConnectionRate,
-	Text: `
-		label: the rate of new connections saturates the CPU
-		means: the load opens short connections, goodput is low, and the CPU is saturated
-		kind: packet
-		linux: do not track connections that need no state
-			$ nft add rule inet raw prerouting udp dport 53 notrack
-			risk: no NAT and no stateful rules for them
-		linux: enlarge the conntrack hash table
-			$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
-			risk: more memory
-		freebsd: enlarge pf's state hash table
-			$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
-			risk: more memory; gained 15 % at 100,000 states (netbenches)
-	`,
-	Check: func(o *Observation) Candidate {
-		flows := o.Trial.Traffic.ShortFlows
-		if flows == nil || flows.Kept {
-			return excluded()
-		}
+var connectionRate = rule(ConnectionRate, `
+	label: the rate of new connections saturates the CPU
+	means: the load opens short connections, goodput is low, and the CPU is saturated
+	kind: packet
+	linux: do not track connections that need no state
+		$ nft add rule inet raw prerouting udp dport 53 notrack
+		risk: no NAT and no stateful rules for them
+	linux: enlarge the conntrack hash table
+		$ echo 65536 > /sys/module/nf_conntrack/parameters/hashsize
+		risk: more memory
+	freebsd: enlarge pf's state hash table
+		$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
+		risk: more memory; gained 15 % at 100,000 states (netbenches)
+`, func(o *Observation) Candidate {
+	flows := o.Trial.Traffic.ShortFlows
+	if flows == nil || flows.Kept {
+		return excluded()
+	}
 
-		s, why := systemOf(o)
-		if why != "" {
-			return missing(why)
-		}
+	s, why := systemOf(o)
+	if why != "" {
+		return missing(why)
+	}
 
-		rate, ok := o.Metric(metrics.FlowRate)
-		if !ok {
-			return missing("no connection completed")
-		}
+	rate, ok := o.Metric(metrics.FlowRate)
+	if !ok {
+		return missing("no connection completed")
+	}
 
-		node := s.Node
-		routers := o.Routers()
-		if node == record.HostNode && len(routers) > 0 {
-			node = routers[0]
-		}
+	node := s.Node
+	routers := o.Routers()
+	if node == record.HostNode && len(routers) > 0 {
+		node = routers[0]
+	}
 
-		perFlow := ratio(o.goodput()/8, rate)
-		return place{node, "cpu"}.candidate(requires("small-flows", perFlow, 200e3, 20e3).by(
-			fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,
-				perFlow)),
-			s.full()).
-			text("the CPU is saturated at %g new connections per second", rate)
-	},
-}
+	perFlow := ratio(o.goodput()/8, rate)
+	return place{node, "cpu"}.candidate(requires("small-flows", perFlow, 200e3, 20e3).by(
+		fact(metrics.FlowRate, node, "", rate, "%g connections per second of %g bytes each", rate,
+			perFlow)),
+		s.full()).
+		text("the CPU is saturated at %g new connections per second", rate)
+})

@@ -3,30 +3,26 @@ package diagnosis
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // crossTraffic describes other traffic in the queue that limits the load.
-var crossTraffic = Rule{
-	Class: CrossTraffic,
-	Text: `
-		label: other traffic uses part of the bottleneck's rate
-		means: a queue throttles, and more than 10 % of what it sends does not belong to the load
-		any: find the source of the other traffic; then share the rate fairly, or measure without it
-			$ tcpdump -n -c 200 -i DEV
-			$ conntrack -L
-	`,
-	Check: func(o *Observation) Candidate {
-		q, holds, why := o.held()
-		if why != "" {
-			return missing(why)
-		}
+var crossTraffic = rule(CrossTraffic, `
+	label: other traffic uses part of the bottleneck's rate
+	means: a queue throttles, and more than 10 % of what it sends does not belong to the load
+	any: find the source of the other traffic; then share the rate fairly, or measure without it
+		$ tcpdump -n -c 200 -i DEV
+		$ conntrack -L
+`, func(o *Observation) Candidate {
+	q, holds, why := o.held()
+	if why != "" {
+		return missing(why)
+	}
 
-		others := o.othersBps(q)
-		share := ratio(others, q.rateBps)
-		return q.candidate(requires("other-traffic", share, .08, .25).by(
-			q.fact("others_bps", others, "%h of what the port sent is other traffic", share)), holds).
-			facts(o.heldFacts(q)...).
-			gain(1/max(1-share, .1)).
-			text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
-	},
-}
+	others := o.othersBps(q)
+	share := ratio(others, q.rateBps)
+	return q.candidate(requires("other-traffic", share, .08, .25).by(
+		q.fact("others_bps", others, "%h of what the port sent is other traffic", share)), holds).
+		facts(o.heldFacts(q)...).
+		gain(1/max(1-share, .1)).
+		text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
+})
 
 // othersBps returns the rate of other traffic at a queue's port in bit/s: the port's rate minus the load, its
 // headers and its retransmissions. It returns 0 if that is unknown.

@@ -19,23 +19,17 @@ type Rule struct {
 	Class string // stable identifier in the JSON document, such as "softirq-one-core"
 	Text  string // label, meaning, remedies and more; words describes the format
 	Words
-	// Quiet marks an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
-	Quiet bool
-	// Wasteful marks a limit that itself costs CPU time, such as retransmissions, so that the same rate costs
-	// less without it.
-	Wasteful bool
-	// OfFailed marks a rule that also applies to failed trials, which have a cause but no rate.
-	OfFailed bool
-	// ToTester bounds the gain by the rate that the tester reaches without the router, unless the candidate
-	// has its own bound.
-	ToTester bool
-	// Delay marks a class that adds delay, so that its experiments are measured by the RTT.
-	Delay bool
 	Check func(*Observation) Candidate
-	// Experiments returns experiments that could refute the cause. Experiments at the tester come first. Each
-	// step states the share of the resource that it leaves. No step lowers the rate of the load, because any
-	// path carries a lower rate, whatever the cause. Tests adds the experiments for the kind of limit.
-	Experiments func(*Observation) []Experiment
+	// Experiments return experiments that could refute the cause. Each step states the share of the resource
+	// that it leaves. No step lowers the rate of the load, because any path carries a lower rate, whatever the
+	// cause. Tests adds the experiments for the kind of limit.
+	Experiments []func(*Observation) Experiment
+}
+
+// rule returns the rule of a class.
+func rule(class, text string, check func(*Observation) Candidate,
+	experiments ...func(*Observation) Experiment) Rule {
+	return Rule{Class: class, Text: text, Check: check, Experiments: experiments}
 }
 
 // Candidate is the result of one rule for one trial: a cause, with the evidence for and against it.
@@ -429,11 +423,6 @@ func given[T any](read func(*Observation) (of T, why string),
 		}
 		return check(o, of)
 	}
-}
-
-// always returns a function that returns the same experiments for every trial.
-func always(all ...Experiment) func(*Observation) []Experiment {
-	return func(*Observation) []Experiment { return all }
 }
 
 // spread returns the interquartile range ÷ the median.

@@ -1,73 +1,65 @@
 package diagnosis
 
-import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
 
 // fragmentation describes packets that exceed the MTU and are sent in fragments.
-var fragmentation = Rule{
-	Class:    Fragmentation,
-	Wasteful: true,
-	Text: `
-		label: packets are fragmented: the tunnel MTU is too large
-		means: a node fragments or reassembles at least 10 % of the load's packets
-		linux: set a tunnel MTU that fits, or clamp the TCP MSS
-			$ ip link set dev TUNNEL mtu 1420
-			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
-			plan: mtu=1420
-			when: not tunnel fits
-		openwrt: set the interface MTU, and enable MSS clamping for its zone
-			$ uci set network.wg0.mtu=1420
-			$ uci set firewall.@zone[1].mtu_fix=1
-			$ uci commit
-			when: not tunnel fits
-		routeros: set the interface MTU, and clamp the TCP MSS
-			$ /interface wireguard set wireguard1 mtu=1420
-			when: not tunnel fits
-		freebsd: set the interface MTU, and max-mss in pf
-			$ ifconfig wg0 mtu 1420
-			when: not tunnel fits
-		linux: clamp the TCP MSS to the path's MTU
-			$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
-			when: tunnel fits
-	`,
-	Check: func(o *Observation) Candidate {
-		created := []string{"IpFragCreates", "Ip6FragCreates"}
-		fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
-		if !known {
-			return missing("no node's protocol counters were read")
-		}
+var fragmentation = rule(Fragmentation, `
+	label: packets are fragmented: the tunnel MTU is too large
+	means: a node fragments or reassembles at least 10 % of the load's packets
+	traits: wasteful
+	linux: set a tunnel MTU that fits, or clamp the TCP MSS
+		$ ip link set dev TUNNEL mtu 1420
+		$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
+		plan: mtu=1420
+		when: not tunnel fits
+	openwrt: set the interface MTU, and enable MSS clamping for its zone
+		$ uci set network.wg0.mtu=1420
+		$ uci set firewall.@zone[1].mtu_fix=1
+		$ uci commit
+		when: not tunnel fits
+	routeros: set the interface MTU, and clamp the TCP MSS
+		$ /interface wireguard set wireguard1 mtu=1420
+		when: not tunnel fits
+	freebsd: set the interface MTU, and max-mss in pf
+		$ ifconfig wg0 mtu 1420
+		when: not tunnel fits
+	linux: clamp the TCP MSS to the path's MTU
+		$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
+		when: tunnel fits
+`, func(o *Observation) Candidate {
+	created := []string{"IpFragCreates", "Ip6FragCreates"}
+	fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
+	if !known {
+		return missing("no node's protocol counters were read")
+	}
 
-		made, maker, _ := o.maxOnPath(created)
-		if made > fragments/4 {
-			at = maker // the node that fragments, not the node that reassembles
-		}
+	made, maker, _ := o.maxOnPath(created)
+	if made > fragments/4 {
+		at = maker // the node that fragments, not the node that reassembles
+	}
 
-		got := o.goodput()
-		share := fragments / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
-		e := fact("IpFragCreates", at, "ip", fragments,
-			"%.0f fragments in the window, for %h of the packets", fragments, min(share, 1))
-		if fragments < 20 {
-			return excluded(e)
-		}
+	got := o.goodput()
+	share := fragments / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
+	e := fact("IpFragCreates", at, "ip", fragments,
+		"%.0f fragments in the window, for %h of the packets", fragments, min(share, 1))
+	if fragments < 20 {
+		return excluded(e)
+	}
 
-		element := "ip"
-		if o.tunnel() != "" {
-			element = "tunnel"
-		}
+	element := "ip"
+	if o.tunnel() != "" {
+		element = "tunnel"
+	}
 
-		return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
-			facts(seen(metrics.Goodput, got, "%b of goodput")).
-			gain(o.fragmentsGain(share)).
-			text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s, for %h of the "+
-				"packets", fragments, at, min(share, 1))
-	},
-	Experiments: always(Experiment{
-		Factor: "mss",
-		Fix:    "1300",
-		From:   FromTester,
-		Expect: 1,
-		Why:    "segments that fit are not split: goodput rises at once",
-	}),
-}
+	return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
+		facts(seen(metrics.Goodput, got, "%b of goodput")).
+		gain(o.fragmentsGain(share)).
+		text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s, for %h of the "+
+			"packets", fragments, at, min(share, 1))
+}, removing(factor.MSS, "1300", "segments that fit are not split: goodput rises at once"))
 
 // fragmentsGain returns an upper bound of the gain from avoiding all fragments. share is the share of packets
 // that are fragmented now. Twice as many packets cost twice the work. A packet is also lost if either half is

@@ -9,44 +9,40 @@ import (
 )
 
 // groPathology describes GRO with fragment lists, which slows TCP down although nothing is saturated.
-var groPathology = Rule{
-	Class: GROPathology,
-	Text: `
-		label: GRO with fragment lists slows TCP down
-		means: a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 \
-			% of its segments, and no core is busy for more than 60 %
-		linux: turn it off
-			$ ethtool -K DEV rx-gro-list off
-			risk: more CPU time per packet
-		openwrt: turn it off
-			$ ethtool -K DEV rx-gro-list off
-			risk: more CPU time per packet; lost on reboot
-	`,
-	Check: func(o *Observation) Candidate {
-		s, why := systemOf(o)
-		again := o.value(metrics.Retransmits)
-		if why != "" || !o.IsTCP() {
-			return missing(cmp.Or(why, "the load is not TCP"))
-		}
+var groPathology = rule(GROPathology, `
+	label: GRO with fragment lists slows TCP down
+	means: a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 \
+		% of its segments, and no core is busy for more than 60 %
+	linux: turn it off
+		$ ethtool -K DEV rx-gro-list off
+		risk: more CPU time per packet
+	openwrt: turn it off
+		$ ethtool -K DEV rx-gro-list off
+		risk: more CPU time per packet; lost on reboot
+`, func(o *Observation) Candidate {
+	s, why := systemOf(o)
+	again := o.value(metrics.Retransmits)
+	if why != "" || !o.IsTCP() {
+		return missing(cmp.Or(why, "the load is not TCP"))
+	}
 
-		for _, node := range o.Routers() {
-			for _, port := range o.ports(node) {
-				offloads := o.Run.Facts(node)["device:"+port+":offloads"]
-				if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
-					continue
-				}
-
-				packets, _ := o.forwarded(node)
-				share := ratio(again, packets)
-				at := place{node, port}
-				return at.candidate(requires("retransmits", share, .002, .02).by(
-					at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
-					requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
-					text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+
-						"while no core is saturated", port, node, share)
+	for _, node := range o.Routers() {
+		for _, port := range o.ports(node) {
+			offloads := o.Run.Facts(node)["device:"+port+":offloads"]
+			if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
+				continue
 			}
-		}
 
-		return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))
-	},
-}
+			packets, _ := o.forwarded(node)
+			share := ratio(again, packets)
+			at := place{node, port}
+			return at.candidate(requires("retransmits", share, .002, .02).by(
+				at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
+				requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
+				text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+
+					"while no core is saturated", port, node, share)
+		}
+	}
+
+	return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))
+})

@@ -9,43 +9,38 @@ import (
 
 // inlineInspection describes a program that receives each packet or a copy of it, such as an intrusion
 // detection system, a flow exporter or a packet capture.
-var inlineInspection = Rule{
-	Class:    InlineInspection,
-	Wasteful: true,
-	ToTester: true,
-	Text: `
-		label: a program on the router inspects each packet
-		means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
-			processes use at least 10 % of a core, not counting forwarding, and a core is saturated
-		kind: packet
-		linux: find the program; let it inspect samples only, or flows that a kernel filter selects
-			$ ss -0 -p
-			$ cat /proc/net/netfilter/nfnetlink_queue
-			risk: it sees less
-	`,
-	Check: given(ownSystem, func(o *Observation, s system) Candidate {
-		what, why := o.inspects(s.Node)
-		if why != "" {
-			return missing(why)
-		}
+var inlineInspection = rule(InlineInspection, `
+	label: a program on the router inspects each packet
+	means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
+		processes use at least 10 % of a core, not counting forwarding, and a core is saturated
+	traits: wasteful to-tester
+	kind: packet
+	linux: find the program; let it inspect samples only, or flows that a kernel filter selects
+		$ ss -0 -p
+		$ cat /proc/net/netfilter/nfnetlink_queue
+		risk: it sees less
+`, given(ownSystem, func(o *Observation, s system) Candidate {
+	what, why := o.inspects(s.Node)
+	if why != "" {
+		return missing(why)
+	}
 
-		if what == "" {
-			return excluded(fact("taps", s.Node, "", 0, "no program of the %s gets copies of packets",
-				s.Node))
-		}
+	if what == "" {
+		return excluded(fact("taps", s.Node, "", 0, "no program of the %s gets copies of packets",
+			s.Node))
+	}
 
-		other, _, why := o.otherWork(s)
-		if why != "" {
-			return missing(why)
-		}
+	other, _, why := o.otherWork(s)
+	if why != "" {
+		return missing(why)
+	}
 
-		at := place{s.Node, "processes"}
-		return at.candidate(requires("processes", other, .04, .12).by(
-			at.fact("other_cores", other, "processes used %h of a core")),
-			s.full()).
-			text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
-	}),
-}
+	at := place{s.Node, "processes"}
+	return at.candidate(requires("processes", other, .04, .12).by(
+		at.fact("other_cores", other, "processes used %h of a core")),
+		s.full()).
+		text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
+}))
 
 // inspects describes the programs that receive a node's packets, or returns "" if there are none. If this is
 // unknown, why is the reason.

@@ -1,37 +1,33 @@
 package diagnosis
 
 // linkLayer describes a link with a low speed or half duplex, damaged frames, or pause frames.
-var linkLayer = Rule{
-	Class: LinkLayer,
-	Text: `
-		label: link errors, half duplex or pause frames slow a port down
-		means: a port runs at half duplex, or counts errors on at least one frame in 10,000, or at \
-			least 100 pause frames per second
-		any: swap the cable and the port; enable autonegotiation at both ends
-			risk: the link goes down for a few seconds
-		linux: autonegotiate speed and duplex
-			$ ethtool -s DEV autoneg on
-			risk: the link goes down for a few seconds
-		linux: check which side sends pause frames
-			$ ethtool -S DEV | grep -i pause
-			$ ethtool -a DEV
-		openwrt: check what the ports negotiated
-			$ ubus call network.device status
-		routeros: check what the ports negotiated
-			$ /interface ethernet monitor [find] once
-		freebsd: autonegotiate speed and duplex
-			$ ifconfig DEV media autoselect
-	`,
-	Check: func(o *Observation) Candidate {
-		best := missing("no port on the path has counters")
-		for _, node := range o.nodes() {
-			for _, port := range o.ports(node) {
-				best = likelier(best, o.linkOf(place{node, port}))
-			}
+var linkLayer = rule(LinkLayer, `
+	label: link errors, half duplex or pause frames slow a port down
+	means: a port runs at half duplex, or counts errors on at least one frame in 10,000, or at \
+		least 100 pause frames per second
+	any: swap the cable and the port; enable autonegotiation at both ends
+		risk: the link goes down for a few seconds
+	linux: autonegotiate speed and duplex
+		$ ethtool -s DEV autoneg on
+		risk: the link goes down for a few seconds
+	linux: check which side sends pause frames
+		$ ethtool -S DEV | grep -i pause
+		$ ethtool -a DEV
+	openwrt: check what the ports negotiated
+		$ ubus call network.device status
+	routeros: check what the ports negotiated
+		$ /interface ethernet monitor [find] once
+	freebsd: autonegotiate speed and duplex
+		$ ifconfig DEV media autoselect
+`, func(o *Observation) Candidate {
+	best := missing("no port on the path has counters")
+	for _, node := range o.nodes() {
+		for _, port := range o.ports(node) {
+			best = likelier(best, o.linkOf(place{node, port}))
 		}
-		return best
-	},
-}
+	}
+	return best
+})
 
 func (o *Observation) linkOf(at place) Candidate {
 	frames := o.total(at, "netdev", "rx_packets", "tx_packets")

@@ -6,40 +6,36 @@ import (
 )
 
 // offloadLost describes a flowtable that does not carry the connections, or no longer does.
-var offloadLost = Rule{
-	Class: OffloadLost,
-	Text: `
-		label: connections are not offloaded
-		means: half of the offloaded connections are gone by the end of the window; or a flowtable \
-			is on and carries less than a tenth of the connections
-		linux: check that traffic reaches the rule that adds flows
-			$ nft list ruleset | grep -B2 'flow add'
-		openwrt: restart the firewall, which repopulates the table
-			$ service firewall restart
-			risk: connections may break
-		routeros: check that FastTrack is first and counts packets
-			$ /ip firewall filter print stats where action=fasttrack-connection
-	`,
-	Check: func(o *Observation) Candidate {
-		node, why := o.firstRouter()
-		offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")
-		tracked, why3 := o.level(node, "flows", "flows_tracked")
-		if why = cmp.Or(why, why2, why3); why != "" {
-			return missing(why)
-		}
+var offloadLost = rule(OffloadLost, `
+	label: connections are not offloaded
+	means: half of the offloaded connections are gone by the end of the window; or a flowtable \
+		is on and carries less than a tenth of the connections
+	linux: check that traffic reaches the rule that adds flows
+		$ nft list ruleset | grep -B2 'flow add'
+	openwrt: restart the firewall, which repopulates the table
+		$ service firewall restart
+		risk: connections may break
+	routeros: check that FastTrack is first and counts packets
+		$ /ip firewall filter print stats where action=fasttrack-connection
+`, func(o *Observation) Candidate {
+	node, why := o.firstRouter()
+	offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")
+	tracked, why3 := o.level(node, "flows", "flows_tracked")
+	if why = cmp.Or(why, why2, why3); why != "" {
+		return missing(why)
+	}
 
-		peak, _ := offloaded[0].Largest()
-		_, last := offloaded[0].ends()
-		on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
-		if !on && peak == 0 {
-			return missing("no connection is offloaded, and no flowtable is on")
-		}
+	peak, _ := offloaded[0].Largest()
+	_, last := offloaded[0].ends()
+	on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
+	if !on && peak == 0 {
+		return missing("no connection is offloaded, and no flowtable is on")
+	}
 
-		at := place{node, "flowtable"}
-		lost := max(degree(ratio(last, peak), .9, .5), yes(on)*degree(ratio(peak, tracked), .5, .1))
-		return at.candidate(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,
-			"%.0f connections were offloaded at the end, %.0f at the peak", last, peak), peak))).
-			text("the %s's flowtable carries %.0f of %.0f connections at the end, %.0f at its peak", node,
-				last, tracked, peak)
-	},
-}
+	at := place{node, "flowtable"}
+	lost := max(degree(ratio(last, peak), .9, .5), yes(on)*degree(ratio(peak, tracked), .5, .1))
+	return at.candidate(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,
+		"%.0f connections were offloaded at the end, %.0f at the peak", last, peak), peak))).
+		text("the %s's flowtable carries %.0f of %.0f connections at the end, %.0f at its peak", node,
+			last, tracked, peak)
+})

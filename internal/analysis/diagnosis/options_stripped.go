@@ -4,44 +4,38 @@ import "slices"
 
 // optionsStripped describes a connection without the window scale option, whose windows cannot exceed 64 kB
 // (RFC 7323, section 2.3).
-var optionsStripped = Rule{
-	Class:    OptionsStripped,
-	ToTester: true,
-	Text: `
-		label: TCP runs without the window scale option
-		means: the ends did not agree on window scaling, and the receive window limits TCP for at \
-			least 40 % of the time
-		ends: yes
-		linux: look for the rule or device that removes TCP options
-			$ nft list ruleset | grep 'tcp option'
-			$ sysctl net.ipv4.tcp_window_scaling
-	`,
-	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
-		unscaled, why := o.unscaled()
-		if why != "" {
-			return missing(why)
-		}
+var optionsStripped = rule(OptionsStripped, `
+	label: TCP runs without the window scale option
+	means: the ends did not agree on window scaling, and the receive window limits TCP for at \
+		least 40 % of the time
+	traits: ends to-tester
+	linux: look for the rule or device that removes TCP options
+		$ nft list ruleset | grep 'tcp option'
+		$ sysctl net.ipv4.tcp_window_scaling
+`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+	unscaled, why := o.unscaled()
+	if why != "" {
+		return missing(why)
+	}
 
-		if !unscaled {
-			return excluded()
-		}
+	if !unscaled {
+		return excluded()
+	}
 
-		bytes, rtt := o.inFlight()
-		sender, receiver := o.Ends()
-		at, what := wholePath, "something on the path removes TCP's window scale option"
-		for _, end := range []string{receiver, sender} {
-			if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
-				at = place{end, "socket"}
-				what = "window scaling is switched off at the " + end
-			}
+	bytes, rtt := o.inFlight()
+	sender, receiver := o.Ends()
+	at, what := wholePath, "something on the path removes TCP's window scale option"
+	for _, end := range []string{receiver, sender} {
+		if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
+			at = place{end, "socket"}
+			what = "window scaling is switched off at the " + end
 		}
+	}
 
-		return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
-			facts(flightFact(receiver, bytes, rtt)).
-			text("%s: at most 64 kB are in flight in TCP's RTT of %n", what, rtt)
-	}),
-	Experiments: streamSteps(1, "each connection has its own window: twice as many carry twice as much"),
-}
+	return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
+		facts(flightFact(receiver, bytes, rtt)).
+		text("%s: at most 64 kB are in flight in TCP's RTT of %n", what, rtt)
+}), streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
 
 // unscaled reports whether a connection of the load lacks window scaling. why is set if TCP's options are
 // unknown.

@@ -11,46 +11,42 @@ import (
 
 // otherLoad describes CPU work other than forwarding: other processes, management, and chokepoint's own
 // sampling.
-var otherLoad = Rule{
-	Class: OtherLoad,
-	Text: `
-		label: other processes use up the CPU
-		means: processes other than forwarding and the load generator take at least 35 % of the CPU \
-			time, and no core has idle time left
-		kind: packet
-		planted: cpu_hog cpu_quota
-		linux: stop the other process, or pin it to a core that forwards no packets
-			$ top -b -n 1 | head -20
-			$ taskset -p 2 PID
-			risk: it runs slower
-		openwrt: find the processes that use the CPU; stop statistics and web management while it \
-			matters
-			$ top -b -n 1 | head -20
-			$ service collectd stop
-		routeros: find the processes that use the CPU; close WinBox, stop The Dude, graphing and SNMP \
-			polling
-			$ /tool profile cpu=all
-		freebsd: find the processes that use the CPU; stop them, or pin them to another core
-			$ top -bSH 20
-			$ cpuset -l 1 -p PID
-	`,
-	Check: func(o *Observation) Candidate {
-		nodes := []string{record.HostNode}
-		if !o.Shared() {
-			nodes = o.Routers()
-			if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
-				nodes = append([]string{record.HostNode}, nodes...)
-			}
+var otherLoad = rule(OtherLoad, `
+	label: other processes use up the CPU
+	means: processes other than forwarding and the load generator take at least 35 % of the CPU \
+		time, and no core has idle time left
+	kind: packet
+	planted: cpu_hog cpu_quota
+	linux: stop the other process, or pin it to a core that forwards no packets
+		$ top -b -n 1 | head -20
+		$ taskset -p 2 PID
+		risk: it runs slower
+	openwrt: find the processes that use the CPU; stop statistics and web management while it \
+		matters
+		$ top -b -n 1 | head -20
+		$ service collectd stop
+	routeros: find the processes that use the CPU; close WinBox, stop The Dude, graphing and SNMP \
+		polling
+		$ /tool profile cpu=all
+	freebsd: find the processes that use the CPU; stop them, or pin them to another core
+		$ top -bSH 20
+		$ cpuset -l 1 -p PID
+`, func(o *Observation) Candidate {
+	nodes := []string{record.HostNode}
+	if !o.Shared() {
+		nodes = o.Routers()
+		if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
+			nodes = append([]string{record.HostNode}, nodes...)
 		}
+	}
 
-		best := missing("the topology has no router")
-		for _, node := range slices.Backward(nodes) { // if both are equal, choose the router
-			best = likelier(best, o.otherLoadAt(node))
-		}
+	best := missing("the topology has no router")
+	for _, node := range slices.Backward(nodes) { // if both are equal, choose the router
+		best = likelier(best, o.otherLoadAt(node))
+	}
 
-		return best
-	},
-}
+	return best
+})
 
 func (o *Observation) otherLoadAt(node string) Candidate {
 	s, why := o.systemAt(node)

@@ -3,6 +3,7 @@ package diagnosis
 import (
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -13,43 +14,33 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 
 // pcieMemory describes a NIC that discards received packets, although no core is saturated, because it waits
 // for the bus or for memory.
-var pcieMemory = Rule{
-	Class: PCIeMemory,
-	Text: `
-		label: the PCIe bus or memory slows a NIC down
-		means: a NIC discards at least one received packet in 1,000 while no core is busy for more \
-			than 80 %; a PCIe link below what both ends support makes it more likely
-		linux: check the NIC's PCIe link: if it is not at full width and speed, use another slot
-			$ lspci -vv | grep -E 'LnkCap|LnkSta'
-			risk: none
-		linux: keep the NIC's queues on the NUMA node that it is attached to
-			$ cat /sys/class/net/DEV/device/numa_node
-			risk: none
-	`,
-	Check: given(systemOf, func(o *Observation, s system) Candidate {
-		best := missing("no port belongs to a physical NIC")
-		for _, node := range o.Routers() {
-			for _, port := range o.ports(node) {
-				driver := o.Run.Facts(node)["device:"+port+":driver"]
-				if driver == "" || record.VirtualDriver(driver) {
-					continue
-				}
-
-				best = likelier(best, o.discardsOf(s, place{node, port}))
+var pcieMemory = rule(PCIeMemory, `
+	label: the PCIe bus or memory slows a NIC down
+	means: a NIC discards at least one received packet in 1,000 while no core is busy for more \
+		than 80 %; a PCIe link below what both ends support makes it more likely
+	linux: check the NIC's PCIe link: if it is not at full width and speed, use another slot
+		$ lspci -vv | grep -E 'LnkCap|LnkSta'
+		risk: none
+	linux: keep the NIC's queues on the NUMA node that it is attached to
+		$ cat /sys/class/net/DEV/device/numa_node
+		risk: none
+`, given(systemOf, func(o *Observation, s system) Candidate {
+	best := missing("no port belongs to a physical NIC")
+	for _, node := range o.Routers() {
+		for _, port := range o.ports(node) {
+			driver := o.Run.Facts(node)["device:"+port+":driver"]
+			if driver == "" || record.VirtualDriver(driver) {
+				continue
 			}
+
+			best = likelier(best, o.discardsOf(s, place{node, port}))
 		}
-		return best
-	}),
-	Experiments: always(Experiment{
-		Factor:   "packet_size",
-		Steps:    []string{"1400", "700", "350"},
-		Resource: []float64{1, .5, .25},
-		From:     FromTester,
-		Expect:   1,
-		Why: "at the same packet rate, smaller packets put fewer bytes on the bus: discards stop if " +
-			"bytes are the limit",
-	}),
-}
+	}
+	return best
+}), func(*Observation) Experiment {
+	return scaled(factor.PacketSize, 1400, 1, "at the same packet rate, smaller packets put fewer bytes on "+
+		"the bus: discards stop if bytes are the limit", 1, .5, .25)
+})
 
 func (o *Observation) discardsOf(s system, at place) Candidate {
 	discards := o.total(at, "ethtool", discardWords...) + o.total(at, "netdev", discardWords...)

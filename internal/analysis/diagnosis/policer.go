@@ -3,64 +3,59 @@ package diagnosis
 import "slices"
 
 // policer describes a policer, which drops packets above a rate instead of queueing them.
-var policer = Rule{
-	Class:    Policer,
-	ToTester: true,
-	Text: `
-		label: a policer drops traffic above its rate
-		means: an ingress filter drops at least 0.3 % of the load's packets; or, if the router cannot be \
-			observed, 2 % of the segments are retransmitted without added queueing delay
-		ends: yes
-		kind: rate
-		planted: policer
-		linux: shape instead of policing, or raise the policer's burst
-			$ tc -s filter show dev DEV ingress
-			risk: a shaper adds delay
-		routeros: use a queue instead of a limit rule
-			risk: FastTrack bypasses queues
-		any: if the provider polices: shape to slightly below the provider's rate
-			risk: costs a few per cent of the rate
-	`,
-	Check: func(o *Observation) Candidate {
-		loss, lost, ok := o.lossOf()
-		d, timed := o.addedDelay()
-		if !ok || !timed {
-			return missing("the load's loss and delay are not known")
-		}
+var policer = rule(Policer, `
+	label: a policer drops traffic above its rate
+	means: an ingress filter drops at least 0.3 % of the load's packets; or, if the router cannot be \
+		observed, 2 % of the segments are retransmitted without added queueing delay
+	traits: ends to-tester
+	kind: rate
+	planted: policer
+	linux: shape instead of policing, or raise the policer's burst
+		$ tc -s filter show dev DEV ingress
+		risk: a shaper adds delay
+	routeros: use a queue instead of a limit rule
+		risk: FastTrack bypasses queues
+	any: if the provider polices: shape to slightly below the provider's rate
+		risk: costs a few per cent of the rate
+`, func(o *Observation) Candidate {
+	loss, lost, ok := o.lossOf()
+	d, timed := o.addedDelay()
+	if !ok || !timed {
+		return missing("the load's loss and delay are not known")
+	}
 
-		filters := o.filters(o.hops())
-		var q queue
-		for _, one := range filters {
-			if one.drops > q.drops {
-				q = one
-			}
+	filters := o.filters(o.hops())
+	var q queue
+	for _, one := range filters {
+		if one.drops > q.drops {
+			q = one
 		}
+	}
 
-		got := o.goodput()
-		guess := yes(q.drops == 0 && o.blind())
-		lossy := degree(loss, .005, .03)
-		idle := o.lostWhenIdle()
-		idle.Met *= guess
-		dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
-		j := wholePath.candidate().text("a policer on the path at about %b", got)
-		switch {
-		case q.drops > 0:
-			passed := min(got/(1-min(loss, .9)), got*1.05)
-			j = q.candidate().text("a policer on %s drops %h of what arrives and passes %b", q, q.lost(),
-				passed)
-			dropped = dropped.by(fact("drops", q.Node, q.Element+"@ingress", q.drops,
-				"the ingress filter on %s dropped %.0f packets", q, q.drops))
-		case len(filters) > 0:
-			dropped = dropped.by(seen("drops", 0, "no ingress filter on the path dropped a packet"))
-		case lossy < .8: // heavy loss does not contradict a policer
-			dropped = dropped.by(lost)
-		}
+	got := o.goodput()
+	guess := yes(q.drops == 0 && o.blind())
+	lossy := degree(loss, .005, .03)
+	idle := o.lostWhenIdle()
+	idle.Met *= guess
+	dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
+	j := wholePath.candidate().text("a policer on the path at about %b", got)
+	switch {
+	case q.drops > 0:
+		passed := min(got/(1-min(loss, .9)), got*1.05)
+		j = q.candidate().text("a policer on %s drops %h of what arrives and passes %b", q, q.lost(),
+			passed)
+		dropped = dropped.by(fact("drops", q.Node, q.Element+"@ingress", q.drops,
+			"the ingress filter on %s dropped %.0f packets", q, q.drops))
+	case len(filters) > 0:
+		dropped = dropped.by(seen("drops", 0, "no ingress filter on the path dropped a packet"))
+	case lossy < .8: // heavy loss does not contradict a policer
+		dropped = dropped.by(lost)
+	}
 
-		calm := degree(max(d.probes, d.tcp), 5e6, 1e6)
-		return j.with(dropped, requires("no-delay", max(1-guess, calm)), idle).
-			facts(lost, d.fact("queueing added %n to the probe RTT", d.probes))
-	},
-}
+	calm := degree(max(d.probes, d.tcp), 5e6, 1e6)
+	return j.with(dropped, requires("no-delay", max(1-guess, calm)), idle).
+		facts(lost, d.fact("queueing added %n to the probe RTT", d.probes))
+})
 
 // blind reports whether no router on the path was sampled.
 func (o *Observation) blind() bool {

@@ -423,8 +423,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 func Tests(o *Observation, class string) (out []Experiment) {
 	r, _ := RuleOf(class)
 	all := o.statedTests(r)
-	if r.Experiments != nil {
-		all = append(all, r.Experiments(o)...)
+	for _, experiment := range r.Experiments {
+		all = append(all, experiment(o))
 	}
 
 	for _, e := range append(all, o.sweepTests(r)...) {

@@ -22,73 +22,67 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 }
 
 // randomLoss describes packets that are lost whatever the rate of the load is.
-var randomLoss = Rule{
-	Class:    RandomLoss,
-	Wasteful: true,
-	ToTester: true,
-	Text: `
-		label: packets are lost at random
-		means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
-			it, and queueing adds little delay
-		ends: yes
-		kind: flow
-		planted: loss
-		linux: check the link: cable, optics, Wi-Fi, duplex
-			$ ethtool -S DEV | grep -iE 'err|drop|crc'
-			$ ip -s -s link show dev DEV
-		linux: use a congestion control that tolerates random loss
-			$ sysctl -w net.ipv4.tcp_congestion_control=bbr
-			risk: it takes more from other flows
-	`,
-	Check: func(o *Observation) Candidate {
-		loss, lost, ok := o.lossOf()
-		if !ok {
-			return missing("nothing counted lost packets")
-		}
+var randomLoss = rule(RandomLoss, `
+	label: packets are lost at random
+	means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
+		it, and queueing adds little delay
+	traits: ends wasteful to-tester
+	kind: flow
+	planted: loss
+	linux: check the link: cable, optics, Wi-Fi, duplex
+		$ ethtool -S DEV | grep -iE 'err|drop|crc'
+		$ ip -s -s link show dev DEV
+	linux: use a congestion control that tolerates random loss
+		$ sysctl -w net.ipv4.tcp_congestion_control=bbr
+		risk: it takes more from other flows
+`, func(o *Observation) Candidate {
+	loss, lost, ok := o.lossOf()
+	if !ok {
+		return missing("nothing counted lost packets")
+	}
 
-		j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
-		idle, _ := o.idle(metrics.ProbeLossIdle)
-		loaded := o.value(metrics.ProbeLoss)
-		if loaded+idle > 0 {
-			j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
-				loaded, idle))
-		}
+	j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
+	idle, _ := o.idle(metrics.ProbeLossIdle)
+	loaded := o.value(metrics.ProbeLoss)
+	if loaded+idle > 0 {
+		j = j.facts(seen(metrics.ProbeLoss, loaded, "%h of the probes were lost, %h on the idle path",
+			loaded, idle))
+	}
 
-		d, ok := o.addedDelay()
-		if ok {
-			j = j.facts(d.fact("queueing added %n", d.probes))
-		}
+	d, ok := o.addedDelay()
+	if ok {
+		j = j.facts(d.fact("queueing added %n", d.probes))
+	}
 
-		arrive := 0.0
-		if l := o.Trial.Loaded; l != nil && loaded == 0 {
-			arrive = loss * float64(len(l.RTT)) // number of probes that would have been lost, too
-		}
+	arrive := 0.0
+	if l := o.Trial.Loaded; l != nil && loaded == 0 {
+		arrive = loss * float64(len(l.RTT)) // number of probes that would have been lost, too
+	}
 
-		q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
-		drops := q.lost() > loss/3
-		link := drops && q.kind == "netem" && !q.full // configured to lose packets, as real links do
-		if link {
-			j.Text += " at " + q.String()
-			j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there"))
-		} else if l := o.Ledger(); l != nil && len(l.MissedPackets) > 0 {
-			if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
-				j = j.at(place{a.Node, a.Element})
-				j.Text += " at the " + a.Node
-			}
+	q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
+	drops := q.lost() > loss/3
+	link := drops && q.kind == "netem" && !q.full // configured to lose packets, as real links do
+	if link {
+		j.Text += " at " + q.String()
+		j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there"))
+	} else if l := o.Ledger(); l != nil && len(l.MissedPackets) > 0 {
+		if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
+			j = j.at(place{a.Node, a.Element})
+			j.Text += " at the " + a.Node
 		}
+	}
 
-		_, spurious, reordered, ok := o.reorderSigns()
-		if !o.IsTCP() || !ok {
-			spurious, reordered = 0, 0
-		}
+	_, spurious, reordered, ok := o.reorderSigns()
+	if !o.IsTCP() || !ok {
+		spurious, reordered = 0, 0
+	}
 
-		held, _, _ := o.held()
-		return j.with(requires("lossy", loss, .001, .004).by(lost),
-			supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
-			contradicts("queueing", d.queueing(), 8e6, 30e6),
-			contradicts("probes-arrive", arrive, 4, 8),
-			contradicts("dies-inside", met(o.diesInside()...)), // see ruleDrop
-			contradicts("throttles", held.holds(), .05, .25),
-			contradicts("spurious", spurious, .3, .7), contradicts("seen-reordered", reordered, .0005, .005))
-	},
-}
+	held, _, _ := o.held()
+	return j.with(requires("lossy", loss, .001, .004).by(lost),
+		supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
+		contradicts("queueing", d.queueing(), 8e6, 30e6),
+		contradicts("probes-arrive", arrive, 4, 8),
+		contradicts("dies-inside", met(o.diesInside()...)), // see ruleDrop
+		contradicts("throttles", held.holds(), .05, .25),
+		contradicts("spurious", spurious, .3, .7), contradicts("seen-reordered", reordered, .0005, .005))
+})

@@ -9,45 +9,40 @@ var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
 const byReplay = "IPsec's replay window"
 
 // replayWindow describes packets that a tunnel drops because later ones arrived before them.
-var replayWindow = Rule{
-	Class:    ReplayWindow,
-	Wasteful: true,
-	ToTester: true,
-	Text: `
-		label: the tunnel drops late packets as replayed
-		means: IPsec drops at least 0.1 % of the load's packets, and at least half of the missing \
-			packets, because their sequence numbers are outside the replay window (XfrmInStateSeqError, \
-			or XfrmInStateProtoError with extended sequence numbers)
-		linux: use a larger replay window
-			$ ip xfrm state
-			$ swanctl.conf: children.NAME.replay_window = 1024
-			risk: none known; both directions of both ends have one
-		any: find what reorders packets before they are decrypted: several cores, queues or links
-	`,
-	Check: func(o *Observation) Candidate {
-		late := 0.0
-		at := ""
-		counter := lateCounters[0]
-		known := false
-		for _, node := range o.wayNodes() {
-			for _, name := range lateCounters {
-				n, why := o.sum(place{Node: node}, "xfrm", name)
-				if known = known || why == ""; at == "" || n > late {
-					late = n
-					at = node
-					counter = name
-				}
+var replayWindow = rule(ReplayWindow, `
+	label: the tunnel drops late packets as replayed
+	means: IPsec drops at least 0.1 % of the load's packets, and at least half of the missing \
+		packets, because their sequence numbers are outside the replay window (XfrmInStateSeqError, \
+		or XfrmInStateProtoError with extended sequence numbers)
+	traits: wasteful to-tester
+	linux: use a larger replay window
+		$ ip xfrm state
+		$ swanctl.conf: children.NAME.replay_window = 1024
+		risk: none known; both directions of both ends have one
+	any: find what reorders packets before they are decrypted: several cores, queues or links
+`, func(o *Observation) Candidate {
+	late := 0.0
+	at := ""
+	counter := lateCounters[0]
+	known := false
+	for _, node := range o.wayNodes() {
+		for _, name := range lateCounters {
+			n, why := o.sum(place{Node: node}, "xfrm", name)
+			if known = known || why == ""; at == "" || n > late {
+				late = n
+				at = node
+				counter = name
 			}
 		}
+	}
 
-		if !known {
-			return missing("no node on the path counts what IPsec drops")
-		}
+	if !known {
+		return missing("no node on the path counts what IPsec drops")
+	}
 
-		if late == 0 { // the node may not use IPsec
-			return excluded()
-		}
+	if late == 0 { // the node may not use IPsec
+		return excluded()
+	}
 
-		return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
-	},
-}
+	return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
+})

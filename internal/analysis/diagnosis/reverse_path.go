@@ -10,51 +10,47 @@ import (
 
 // reversePath describes a queue that throttles acknowledgements, so that TCP sends no faster than they
 // return.
-var reversePath = Rule{
-	Class:    ReversePath,
-	ToTester: true,
-	Text: `
-		label: the reverse path, which carries the acknowledgements, is saturated
-		means: a queue on the reverse path throttles at least one packet in four, and either has packets \
-			waiting for most of the window or sends at its configured rate, while no queue on the \
-			forward path does; or half of the acknowledgements are dropped; or the RTT that the load \
-			adds comes from a queue on the reverse path
-		linux: raise the rate of the queue, or let CAKE thin out acknowledgements
-			$ tc qdisc change dev DEV root cake ack-filter
-			risk: above the link rate, delay grows
-		openwrt: raise the SQM rate of that direction
-			$ uci set sqm.@queue[0].upload=KBITS
-			$ uci commit sqm
-			$ service sqm restart
-			risk: above the link rate, delay grows
-		any: use a line with a higher rate in the reverse direction: TCP's acknowledgements need about 2 \
-			% of the goodput
-	`,
-	Check: func(o *Observation) Candidate {
-		died := o.acksDie()
-		q, why := o.acksHeld()
-		if why != "" {
-			return likelier(died, missing(why))
-		}
+var reversePath = rule(ReversePath, `
+	label: the reverse path, which carries the acknowledgements, is saturated
+	means: a queue on the reverse path throttles at least one packet in four, and either has packets \
+		waiting for most of the window or sends at its configured rate, while no queue on the \
+		forward path does; or half of the acknowledgements are dropped; or the RTT that the load \
+		adds comes from a queue on the reverse path
+	traits: to-tester
+	linux: raise the rate of the queue, or let CAKE thin out acknowledgements
+		$ tc qdisc change dev DEV root cake ack-filter
+		risk: above the link rate, delay grows
+	openwrt: raise the SQM rate of that direction
+		$ uci set sqm.@queue[0].upload=KBITS
+		$ uci commit sqm
+		$ service sqm restart
+		risk: above the link rate, delay grows
+	any: use a line with a higher rate in the reverse direction: TCP's acknowledgements need about 2 \
+		% of the goodput
+`, func(o *Observation) Candidate {
+	died := o.acksDie()
+	q, why := o.acksHeld()
+	if why != "" {
+		return likelier(died, missing(why))
+	}
 
-		data, _, _ := o.held()
-		free := contradicts("data-held", data.holds(), .03, .25)
-		held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
-			requires("acks-wait", q.waited, .5, .9), free).
-			facts(o.heldFacts(q)[1],
-				q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples")).
-			text("the acknowledgements are held to %b by the queue at %s", q.rateBps, q)
-		a, ofData, known := o.Ledger().waits()
-		if known && !ofData {
-			at := place{a.Node, a.Element}
-			held = likelier(held, at.candidate(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
-				at.fact("acks_waited_ns", a.WaitedNs, "acknowledgements wait for %n at the %s's %s port",
-					a.WaitedNs, a.Node, a.Element)), free))
-		}
+	data, _, _ := o.held()
+	free := contradicts("data-held", data.holds(), .03, .25)
+	held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
+		requires("acks-wait", q.waited, .5, .9), free).
+		facts(o.heldFacts(q)[1],
+			q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples")).
+		text("the acknowledgements are held to %b by the queue at %s", q.rateBps, q)
+	a, ofData, known := o.Ledger().waits()
+	if known && !ofData {
+		at := place{a.Node, a.Element}
+		held = likelier(held, at.candidate(requires("acks-impaired", a.WaitedNs, 5e6, 15e6).by(
+			at.fact("acks_waited_ns", a.WaitedNs, "acknowledgements wait for %n at the %s's %s port",
+				a.WaitedNs, a.Node, a.Element)), free))
+	}
 
-		return likelier(held, died)
-	},
-}
+	return likelier(held, died)
+})
 
 // acksDie checks whether the return path loses so many acknowledgements that TCP learns late, or never, that
 // data arrived.

@@ -9,81 +9,76 @@ import (
 )
 
 // ruleDrop describes packets that a rule or filter drops.
-var ruleDrop = Rule{
-	Class:    RuleDrop,
-	Wasteful: true,
-	ToTester: true,
-	Text: `
-		label: a rule or filter drops packets
-		means: at least half of the missing packets are dropped in one node, by its kernel's \
-			drop reasons, by the counters of its ports or by those of its IP layer, and neither a \
-			queue nor a table nor the CPU dropped them
-		linux: find the rule whose counter grows under load, and raise its limit or remove it
-			$ nft list ruleset
-			$ iptables -vnL
-			$ tc -s filter show dev DEV ingress
-			risk: the rule may protect something
-		routeros: find the rule whose counter grows under load
-			$ /ip firewall filter print stats where action=drop
-			risk: the rule may protect something
-		freebsd: find the rule whose counter grows under load
-			$ pfctl -vsr
-			risk: the rule may protect something
-	`,
-	Check: func(o *Observation) Candidate {
-		d, why := o.died()
-		if why != "" {
-			return missing(why)
-		}
+var ruleDrop = rule(RuleDrop, `
+	label: a rule or filter drops packets
+	means: at least half of the missing packets are dropped in one node, by its kernel's \
+		drop reasons, by the counters of its ports or by those of its IP layer, and neither a \
+		queue nor a table nor the CPU dropped them
+	traits: wasteful to-tester
+	linux: find the rule whose counter grows under load, and raise its limit or remove it
+		$ nft list ruleset
+		$ iptables -vnL
+		$ tc -s filter show dev DEV ingress
+		risk: the rule may protect something
+	routeros: find the rule whose counter grows under load
+		$ /ip firewall filter print stats where action=drop
+		risk: the rule may protect something
+	freebsd: find the rule whose counter grows under load
+		$ pfctl -vsr
+		risk: the rule may protect something
+`, func(o *Observation) Candidate {
+	d, why := o.died()
+	if why != "" {
+		return missing(why)
+	}
 
-		share := ratio(d.packets, d.missed)
-		found := false
-		j := d.candidate()
-		cause := "a rule or filter drops them"
-		switch {
-		case share < .3:
-		case d.by == byHeader || d.by == byRoute:
-			j.Elsewhere = say("%s, by %s", d, d.by)
+	share := ratio(d.packets, d.missed)
+	found := false
+	j := d.candidate()
+	cause := "a rule or filter drops them"
+	switch {
+	case share < .3:
+	case d.by == byHeader || d.by == byRoute:
+		j.Elsewhere = say("%s, by %s", d, d.by)
+		j.Element = "ip"
+	case d.reason == "" && o.noRule(d.Node):
+		if met(o.diesInside()...) > .5 {
+			j.Elsewhere = say("%s, in none of its queues, and no rule may drop them", d)
 			j.Element = "ip"
-		case d.reason == "" && o.noRule(d.Node):
-			if met(o.diesInside()...) > .5 {
-				j.Elsewhere = say("%s, in none of its queues, and no rule may drop them", d)
-				j.Element = "ip"
-			}
-		case d.reason == "":
-			cause += ", or what counts no drops"
-		case slices.Contains(ruleReasons, d.reason):
-			j = j.facts(fact(metrics.KernelDrops, d.Node, d.reason, d.packets,
-				"the kernel's reason is %s", d.reason))
-		default:
-			j.Elsewhere = say("packets die inside the %s: %s, by the kernel's reason %s", d.Node, d, d.reason)
 		}
+	case d.reason == "":
+		cause += ", or what counts no drops"
+	case slices.Contains(ruleReasons, d.reason):
+		j = j.facts(fact(metrics.KernelDrops, d.Node, d.reason, d.packets,
+			"the kernel's reason is %s", d.reason))
+	default:
+		j.Elsewhere = say("packets die inside the %s: %s, by the kernel's reason %s", d.Node, d, d.reason)
+	}
 
-		if j.Elsewhere != "" {
-			j.Score, j.Undecided = absent, j.Elsewhere
-			return j.facts(d.died())
+	if j.Elsewhere != "" {
+		j.Score, j.Undecided = absent, j.Elsewhere
+		return j.facts(d.died())
+	}
+
+	if r, ok := o.ownersRule(d.Node); ok && share >= .3 {
+		found = d.reason == "" || r.packets > 0
+		j.Element = r.element()
+		cause = say("%s may drop them", r)
+		if r.packets > 0 {
+			cause = say("%s dropped %.0f packets in all trials of the run", r, r.packets)
+			j = j.facts(
+				j.place().fact("rule_packets", r.packets,
+					"the rule's counter grew by %.0f in all trials of the run"))
 		}
+	}
 
-		if r, ok := o.ownersRule(d.Node); ok && share >= .3 {
-			found = d.reason == "" || r.packets > 0
-			j.Element = r.element()
-			cause = say("%s may drop them", r)
-			if r.packets > 0 {
-				cause = say("%s dropped %.0f packets in all trials of the run", r, r.packets)
-				j = j.facts(
-					j.place().fact("rule_packets", r.packets,
-						"the rule's counter grew by %.0f in all trials of the run"))
-			}
-		}
-
-		outages, _ := o.outages()
-		return j.with(o.diesInside()...).
-			with(contradicts("outages", yes(outages > 1 && !found)), // see unstable
-				contradicts("no-rule", yes(d.reason == "" && o.noRule(d.Node))),
-				supports("rule-found", yes(found))).
-			text("%s; %s", d, cause)
-	},
-}
+	outages, _ := o.outages()
+	return j.with(o.diesInside()...).
+		with(contradicts("outages", yes(outages > 1 && !found)), // see unstable
+			contradicts("no-rule", yes(d.reason == "" && o.noRule(d.Node))),
+			supports("rule-found", yes(found))).
+		text("%s; %s", d, cause)
+})
 
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}

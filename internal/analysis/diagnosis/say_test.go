@@ -42,7 +42,7 @@ func TestWordsOfEveryClass(t *testing.T) {
 		}
 	}
 
-	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\tends: yes\n\tkind: rate\n" +
+	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\ttraits: ends\n\tkind: rate\n" +
 		"\tplanted: queue shape\n\tcostly: mss\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
 		"\t\trisk: none\n\t\tplan: queue=fq\n")
 	if !w.Ends || w.Kind != ByRate || !slices.Equal(w.Planted, []string{"queue", "shape"}) ||

@@ -1,39 +1,34 @@
 package diagnosis
 
 // shaper describes a queue that limits the rate.
-var shaper = Rule{
-	Class:    Shaper,
-	ToTester: true,
-	Text: `
-		label: a shaper limits the rate
-		means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
-			sends at its configured rate or, if that is unknown, packets wait in it
-		ends: yes
-		kind: rate
-		planted: shape link_rate queue
-		linux: raise the shaper's rate if the link behind it can carry more
-			$ tc -s qdisc show
-			$ tc -s class show dev DEV
-			risk: above the link rate the link's own queue fills, and delay grows
-		openwrt: raise the SQM rate
-			$ uci set sqm.@queue[0].upload=KBITS
-			$ uci commit sqm
-			$ service sqm restart
-			risk: above the link rate, delay grows
-		routeros: raise the queue's max-limit
-			$ /queue simple print stats
-			risk: above the link rate, delay grows
-		freebsd: raise the pipe's bandwidth
-			$ dnctl pipe show
-			risk: above the link rate, delay grows
-	`,
-	Check: func(o *Observation) Candidate {
-		q, held, why := o.held()
-		if why != "" {
-			return missing(why)
-		}
-		return q.candidate(held, requires("shaper", yes(q.managed || q.owned))).
-			facts(o.heldFacts(q)...).
-			text("a shaper at %b on %s", q.rateBps, q)
-	},
-}
+var shaper = rule(Shaper, `
+	label: a shaper limits the rate
+	means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
+		sends at its configured rate or, if that is unknown, packets wait in it
+	traits: ends to-tester
+	kind: rate
+	planted: shape link_rate queue
+	linux: raise the shaper's rate if the link behind it can carry more
+		$ tc -s qdisc show
+		$ tc -s class show dev DEV
+		risk: above the link rate the link's own queue fills, and delay grows
+	openwrt: raise the SQM rate
+		$ uci set sqm.@queue[0].upload=KBITS
+		$ uci commit sqm
+		$ service sqm restart
+		risk: above the link rate, delay grows
+	routeros: raise the queue's max-limit
+		$ /queue simple print stats
+		risk: above the link rate, delay grows
+	freebsd: raise the pipe's bandwidth
+		$ dnctl pipe show
+		risk: above the link rate, delay grows
+`, func(o *Observation) Candidate {
+	q, held, why := o.held()
+	if why != "" {
+		return missing(why)
+	}
+	return q.candidate(held, requires("shaper", yes(q.managed || q.owned))).
+		facts(o.heldFacts(q)...).
+		text("a shaper at %b on %s", q.rateBps, q)
+})

@@ -4,21 +4,17 @@ import "slices"
 
 // shaperBurst describes a shaper that sends less than its configured rate although packets wait and cores are
 // idle. Its burst is used up before its timer fires again (see burst in tc-tbf(8)).
-var shaperBurst = Rule{
-	Class: ShaperBurst,
-	Text: `
-		label: a shaper sends less than its configured rate
-		means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
-			rate, and no core is saturated
-		linux: raise the shaper's burst to the bytes that its rate carries in a few milliseconds
-			$ tc -s -d qdisc show dev DEV
-			$ tc -s -d class show dev DEV
-			risk: more packets leave back to back
-	`,
-	Check: func(o *Observation) Candidate {
-		return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
-	},
-}
+var shaperBurst = rule(ShaperBurst, `
+	label: a shaper sends less than its configured rate
+	means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
+		rate, and no core is saturated
+	linux: raise the shaper's burst to the bytes that its rate carries in a few milliseconds
+		$ tc -s -d qdisc show dev DEV
+		$ tc -s -d class show dev DEV
+		risk: more packets leave back to back
+`, func(o *Observation) Candidate {
+	return o.belowRate(requires("idle-cores", o.fullest(), .95, .8), "its burst is too small")
+})
 
 // belowRate checks one of the queues that always hold packets: the one that sends the smallest share of its
 // configured rate.

@@ -8,44 +8,40 @@ import (
 )
 
 // sharedCPU describes the limit of a lab whose roles share one machine's cores.
-var sharedCPU = Rule{
-	Class: SharedCPU,
-	Quiet: true,
-	Text: `
-		label: the cores that all roles share are saturated
-		means: one machine runs all roles of the lab, and its cores are saturated
-		kind: packet
-		any: use more cores, or a machine for each role (peer)
-	`,
-	Check: func(o *Observation) Candidate {
-		near := o.Run.Near()
-		node := record.HostNode
-		roles := "client, router and server"
-		switch sharing := o.Run.KernelOf(near.Name); {
-		case len(sharing) > 1:
-			node, roles = near.Name, strings.Join(sharing, ", ")
-		case near.OwnCPUs():
-			return excluded()
-		}
+var sharedCPU = rule(SharedCPU, `
+	label: the cores that all roles share are saturated
+	means: one machine runs all roles of the lab, and its cores are saturated
+	traits: quiet
+	kind: packet
+	any: use more cores, or a machine for each role (peer)
+`, func(o *Observation) Candidate {
+	near := o.Run.Near()
+	node := record.HostNode
+	roles := "client, router and server"
+	switch sharing := o.Run.KernelOf(near.Name); {
+	case len(sharing) > 1:
+		node, roles = near.Name, strings.Join(sharing, ", ")
+	case near.OwnCPUs():
+		return excluded()
+	}
 
-		s, why := o.systemAt(node)
-		if why != "" {
-			return missing(why)
-		}
+	s, why := o.systemAt(node)
+	if why != "" {
+		return missing(why)
+	}
 
-		guest := 0.0
-		if router, why := o.firstRouter(); why == "" && !o.Shared() {
-			g, _ := o.systemAt(router)
-			guest = g.Full.Busy // a saturated guest is the more specific cause
-		}
+	guest := 0.0
+	if router, why := o.firstRouter(); why == "" && !o.Shared() {
+		g, _ := o.systemAt(router)
+		guest = g.Full.Busy // a saturated guest is the more specific cause
+	}
 
-		return s.at("cpu").candidate(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
-			contradicts("full-guest", guest, .7, .93),
-			o.knownUser(s)).
-			facts(s.coreFact()).
-			text("%s share this machine's %d cores, which are saturated", roles, len(s.Cores))
-	},
-}
+	return s.at("cpu").candidate(requires("full-cores", s.mean(), .70, .95).by(s.meanFact()),
+		contradicts("full-guest", guest, .7, .93),
+		o.knownUser(s)).
+		facts(s.coreFact()).
+		text("%s share this machine's %d cores, which are saturated", roles, len(s.Cores))
+})
 
 // knownUser returns a term that contradicts shared-cpu if a particular user of the cores is known: a tunnel's
 // process, connection setup, or work outside the lab.

@@ -3,31 +3,25 @@ package diagnosis
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // slowReader describes an application that reads its data too slowly.
-var slowReader = Rule{
-	Class:    SlowReader,
-	ToTester: true,
-	Text: `
-		label: the receiving application is slow
-		means: the receive window limits TCP for at least 40 % of the time because unread data fills the \
-			receive buffer: the receiver closes the window at least ten times per second, or the buffer \
-			is far larger than the data in flight; a steady rate makes this cause more likely
-		ends: yes
-		planted: slow_reader
-		any: make the application read faster: read larger blocks, in a thread of its own, and do no \
-			other work between reads
-	`,
-	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
-		_, receiver := o.Ends()
-		closes, further := o.unread()
-		return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
-			rwndFact(s)),
-			requires("full-buffer", closes),
-			supports("reads-evenly", o.readsEvenly().Met)).
-			facts(further...).
-			text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
-	}),
-	Experiments: streamSteps(0, "a slow application reads no faster from several connections"),
-}
+var slowReader = rule(SlowReader, `
+	label: the receiving application is slow
+	means: the receive window limits TCP for at least 40 % of the time because unread data fills the \
+		receive buffer: the receiver closes the window at least ten times per second, or the buffer \
+		is far larger than the data in flight; a steady rate makes this cause more likely
+	traits: ends to-tester
+	planted: slow_reader
+	any: make the application read faster: read larger blocks, in a thread of its own, and do no \
+		other work between reads
+`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+	_, receiver := o.Ends()
+	closes, further := o.unread()
+	return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
+		rwndFact(s)),
+		requires("full-buffer", closes),
+		supports("reads-evenly", o.readsEvenly().Met)).
+		facts(further...).
+		text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
+}), streamSteps(0, "a slow application reads no faster from several connections"))
 
 // unread returns the certainty, from 0 to 1, that unread data fills the receive buffer, and the facts.
 func (o *Observation) unread() (full float64, seen factList) {

@@ -7,38 +7,32 @@ import (
 
 // slowSender describes an application that has no more data to send. The rate of the load is not listed as
 // planted, because every path carries lower rates.
-var slowSender = Rule{
-	Class:    SlowSender,
-	ToTester: true,
-	Text: `
-		label: the sending application is slow
-		means: a load without a rate limit has nothing to send for at least 25 % of the time, and its \
-			thread does not wait for a shared core
-		ends: yes
-		planted: slow_writer
-		any: make the application write faster: larger writes, no work between writes
-	`,
-	Check: given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
-		sender, _ := o.Ends()
-		at := place{sender, "application"}
-		waits, full, why := o.starved(sender)
-		if why != "" {
-			return missing(why)
-		}
+var slowSender = rule(SlowSender, `
+	label: the sending application is slow
+	means: a load without a rate limit has nothing to send for at least 25 % of the time, and its \
+		thread does not wait for a shared core
+	traits: ends to-tester
+	planted: slow_writer
+	any: make the application write faster: larger writes, no work between writes
+`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+	sender, _ := o.Ends()
+	at := place{sender, "application"}
+	waits, full, why := o.starved(sender)
+	if why != "" {
+		return missing(why)
+	}
 
-		j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
-		if waits > 0 {
-			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
-				"the cores its threads share were busy for %h of the window"))
-		}
+	j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
+	if waits > 0 {
+		j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
+			"the cores its threads share were busy for %h of the window"))
+	}
 
-		return j.with(requires("nothing-to-send", s.busy, .9, .65).by(
-			at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window")),
-			requires("flat-out", yes(o.load().RateBps == 0)),
-			contradicts("waits-for-core", waits))
-	}),
-	Experiments: streamSteps(0, "an application with no more to send has nothing for more connections"),
-}
+	return j.with(requires("nothing-to-send", s.busy, .9, .65).by(
+		at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window")),
+		requires("flat-out", yes(o.load().RateBps == 0)),
+		contradicts("waits-for-core", waits))
+}), streamSteps(0, "an application with no more to send has nothing for more connections"))
 
 // starved returns the certainty, from 0 to 1, that a saturated machine explains a sender without data to
 // send, and the mean busy share of the machine's cores. If all roles share the cores, the sender's threads

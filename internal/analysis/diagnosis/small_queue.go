@@ -3,77 +3,73 @@ package diagnosis
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // smallQueue describes a queue that drops bursts although neither the rate nor the CPU is at its limit.
-var smallQueue = Rule{
-	Class:    SmallQueue,
-	Wasteful: true,
-	Text: `
-		label: a queue is too small
-		means: queueing adds little delay, and a FIFO drops at least 0.05 % of its packets without \
-			throttling; or it throttles, and drops packets although its output is 20 % below the \
-			configured rate; or it dropped packets when the load started, and the congestion window has \
-			not recovered yet
-		planted: tiny_queue
-		linux: use a longer queue, preferably one with AQM
-			$ tc qdisc replace dev DEV root fq_codel
-			risk: a long FIFO adds delay
-			plan: queue=fq_codel
-		openwrt: use the default qdisc
-			$ tc qdisc replace dev DEV root fq_codel
-		routeros: use a longer queue type on the interface
-			$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
-			risk: more latency under load
-	`,
-	Check: func(o *Observation) Candidate {
-		q, why := o.losing(queue.fifo)
-		if why != "" {
-			return missing(why)
-		}
+var smallQueue = rule(SmallQueue, `
+	label: a queue is too small
+	means: queueing adds little delay, and a FIFO drops at least 0.05 % of its packets without \
+		throttling; or it throttles, and drops packets although its output is 20 % below the \
+		configured rate; or it dropped packets when the load started, and the congestion window has \
+		not recovered yet
+	traits: wasteful
+	planted: tiny_queue
+	linux: use a longer queue, preferably one with AQM
+		$ tc qdisc replace dev DEV root fq_codel
+		risk: a long FIFO adds delay
+		plan: queue=fq_codel
+	openwrt: use the default qdisc
+		$ tc qdisc replace dev DEV root fq_codel
+	routeros: use a longer queue type on the interface
+		$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
+		risk: more latency under load
+`, func(o *Observation) Candidate {
+	q, why := o.losing(queue.fifo)
+	if why != "" {
+		return missing(why)
+	}
 
-		if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
-			return j
-		}
-
-		other, _ := o.losing(func(q queue) bool { return !q.fifo() })
-		if q.drops == 0 && other.lost() > .002 {
-			j := other.candidate(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
-			j.Elsewhere = say("%s: the queue (%s) at %s drops %h of its packets, and what makes it do so "+
-				"is not known", notKnown, other.kind, other, other.lost())
-			return j
-		}
-
-		switch {
-		case q.drops > 0:
-		case o.refused() > 0: // a device, such as a tunnel's, dropped packets after its queue
-			return excluded()
-		default:
-			return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
-		}
-
-		j := q.candidate(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
-			q.fact("drops", q.drops, "the queue at %s dropped %h of its packets", q, q.lost())), 5e6,
-			25e6)...).
-			gain(o.gainToTester()).
-			text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
-		if d, ok := o.addedDelay(); ok {
-			j = j.facts(d.fact("queueing added only %n", d.probes))
-		}
-
-		if s, why := systemOf(o); why == "" {
-			j = j.facts(s.coreFact())
-		}
-
-		if q.idle() > 0 {
-			j = j.facts(q.setFact())
-			j.Text += say(", at %b of the %b that it is set to", q.rateBps, q.setBps)
-			gain := ratio(q.setBps, o.goodput())
-			if gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
-				j.GainAtMost = gain
-			}
-		}
-
+	if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
 		return j
-	},
-}
+	}
+
+	other, _ := o.losing(func(q queue) bool { return !q.fifo() })
+	if q.drops == 0 && other.lost() > .002 {
+		j := other.candidate(o.overflows(q, requires("drops", 0), 5e6, 25e6)...)
+		j.Elsewhere = say("%s: the queue (%s) at %s drops %h of its packets, and what makes it do so "+
+			"is not known", notKnown, other.kind, other, other.lost())
+		return j
+	}
+
+	switch {
+	case q.drops > 0:
+	case o.refused() > 0: // a device, such as a tunnel's, dropped packets after its queue
+		return excluded()
+	default:
+		return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
+	}
+
+	j := q.candidate(o.overflows(q, requires("drops", q.lost(), .0002, .0015).by(
+		q.fact("drops", q.drops, "the queue at %s dropped %h of its packets", q, q.lost())), 5e6,
+		25e6)...).
+		gain(o.gainToTester()).
+		text("the queue at %s is too small: it drops %h of the packets and adds no delay", q, q.lost())
+	if d, ok := o.addedDelay(); ok {
+		j = j.facts(d.fact("queueing added only %n", d.probes))
+	}
+
+	if s, why := systemOf(o); why == "" {
+		j = j.facts(s.coreFact())
+	}
+
+	if q.idle() > 0 {
+		j = j.facts(q.setFact())
+		j.Text += say(", at %b of the %b that it is set to", q.rateBps, q.setBps)
+		gain := ratio(q.setBps, o.goodput())
+		if gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
+			j.GainAtMost = gain
+		}
+	}
+
+	return j
+})
 
 // droppedEarly checks for a FIFO that dropped packets while the load started. After that, TCP grows its
 // congestion window by only one segment per RTT (RFC 5681, section 3.1) and loses little.

@@ -218,25 +218,32 @@ var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
 
 // scaled returns an experiment at the tester. Each step multiplies now, the present amount of the factor, by
 // one of the shares.
-func scaled(name string, now, expect float64, why string, shares ...float64) Experiment {
-	e := Experiment{Factor: name, From: FromTester, Expect: expect, Why: why, Resource: shares}
+func scaled(name factor.Name, now, expect float64, why string, shares ...float64) Experiment {
+	e := Experiment{Factor: string(name), From: FromTester, Expect: expect, Why: why, Resource: shares}
 	for _, share := range shares {
 		e.Steps = append(e.Steps, strconv.Itoa(int(math.Round(now*share))))
 	}
 	return e
 }
 
+// removing returns an experiment at the tester with the level of a factor at which the limit does not apply.
+func removing(name factor.Name, level, why string) func(*Observation) Experiment {
+	return func(*Observation) Experiment {
+		return Experiment{Factor: string(name), From: FromTester, Expect: 1, Fix: level, Why: why}
+	}
+}
+
 // sweepTests returns the experiments for a class's kind of limit.
 func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 	for _, s := range sweeps[r.Kind] {
-		name, amount := string(factor.SocketBuffer), o.minWindow()
+		name, amount := factor.SocketBuffer, o.minWindow()
 		tells := o.IsTCP() && !o.statesWindow()
 		switch s.change {
 		case "segments":
 			amount, name = o.packetSize()
 			tells = amount > 300 && (r.Kind != byFlow || o.IsTCP())
 		case "flows":
-			name = string(factor.Streams)
+			name = factor.Streams
 			amount = float64(max(factor.Streams.Number(o.Trial.Row.Factors), 1))
 			tells = r.Kind != ByPacket || o.lossy()
 		case "quota":
@@ -312,15 +319,15 @@ func (o *Observation) lossy() bool {
 }
 
 // packetSize returns the size of the packets or segments that the cell sends, and the factor that sets it.
-func (o *Observation) packetSize() (float64, string) {
+func (o *Observation) packetSize() (float64, factor.Name) {
 	cell := o.Trial.Row.Factors
 	switch {
 	case o.IsTCP():
-		return float64(o.mss()), string(factor.MSS)
+		return float64(o.mss()), factor.MSS
 	case factor.FrameSize.In(cell):
-		return float64(factor.FrameSize.Number(cell)), string(factor.FrameSize)
+		return float64(factor.FrameSize.Number(cell)), factor.FrameSize
 	}
-	return float64(factor.PacketSize.Number(cell)), string(factor.PacketSize)
+	return float64(factor.PacketSize.Number(cell)), factor.PacketSize
 }
 
 // minWindow returns the bytes that the fastest flow needed in flight, given its rate and its minimum RTT.
@@ -343,7 +350,7 @@ func (o *Observation) fit(e Experiment) Experiment {
 	for i, share := range resource {
 		level := steps[i]
 		switch {
-		case e.Factor == sizes:
+		case e.Factor == string(sizes):
 			bytes, _ := strconv.ParseFloat(level, 64)
 			share = ratio(bytes, size)
 		case strings.HasSuffix(level, "%") && strings.HasSuffix(now, "%"):

@@ -11,31 +11,26 @@ import (
 const maxTesterShare = 1.25
 
 // testerLimited describes trials that measured the load generator instead of the path.
-var testerLimited = Rule{
-	Class: Tester,
-	Quiet: true,
-	Text: `
-		label: the tester is the limit
-		means: the result is at least 80 % of what the tester reaches without the router, and any cores \
-			that it shares with the router are not saturated; or the tester fails to send 1 % of the \
-			requested rate
-		ends: yes
-	`,
-	Check: func(o *Observation) Candidate {
-		j := o.headroom()
-		for _, r := range o.Reasons {
-			if r.Kind == evidence.ReasonTesterLimited && len(r.Facts) > 0 &&
-				r.Facts[0].Metric == metrics.UnsentRatio {
-				e := r.Facts[0]
-				e.Text = r.Text
-				return candidate(requires("no-headroom", 1).by(e)).
-					facts(j.evidence()...).
-					text("the tester is the limit: it cannot send the requested rate")
-			}
+var testerLimited = rule(Tester, `
+	label: the tester is the limit
+	means: the result is at least 80 % of what the tester reaches without the router, and any cores \
+		that it shares with the router are not saturated; or the tester fails to send 1 % of the \
+		requested rate
+	traits: ends quiet
+`, func(o *Observation) Candidate {
+	j := o.headroom()
+	for _, r := range o.Reasons {
+		if r.Kind == evidence.ReasonTesterLimited && len(r.Facts) > 0 &&
+			r.Facts[0].Metric == metrics.UnsentRatio {
+			e := r.Facts[0]
+			e.Text = r.Text
+			return candidate(requires("no-headroom", 1).by(e)).
+				facts(j.evidence()...).
+				text("the tester is the limit: it cannot send the requested rate")
 		}
-		return j
-	},
-}
+	}
+	return j
+})
 
 // headroom compares the result with the rate that the tester reached without the router under the same load.
 func (o *Observation) headroom() Candidate {

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -12,7 +13,19 @@ type Words struct {
 	Means string // conditions under which the rule fires, with their thresholds
 	// Ends marks a class that two ends can recognise without telemetry from the router.
 	Ends bool
-	Kind string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
+	// Quiet marks an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
+	Quiet bool
+	// Wasteful marks a limit that itself costs CPU time, such as retransmissions, so that the same rate costs
+	// less without it.
+	Wasteful bool
+	// OfFailed marks a rule that also applies to failed trials, which have a cause but no rate.
+	OfFailed bool
+	// ToTester bounds the gain by the rate that the tester reaches without the router, unless the candidate
+	// has its own bound.
+	ToTester bool
+	// Delay marks a class that adds delay, so that its experiments are measured by the RTT.
+	Delay bool
+	Kind  string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
 	// Planted lists the faults and settings whose levels set the amount of the class's resource. Costly lists
 	// factors with levels that cause the class. No experiment scales these factors.
 	Planted, Costly []string
@@ -33,8 +46,14 @@ func words(text string) (w Words) {
 			w.Label = value
 		case "means:":
 			w.Means = value
-		case "ends:":
-			w.Ends = value == "yes"
+		case "traits:":
+			is := func(trait string) bool { return slices.Contains(strings.Fields(value), trait) }
+			w.Ends = is("ends")
+			w.Quiet = is("quiet")
+			w.Wasteful = is("wasteful")
+			w.OfFailed = is("of-failed")
+			w.ToTester = is("to-tester")
+			w.Delay = is("delay")
 		case "kind:":
 			w.Kind = value
 		case "planted:":

@@ -10,57 +10,53 @@ import (
 const minFallWindow = 3.0
 
 // thermal describes a CPU that becomes slower during the trial.
-var thermal = Rule{
-	Class: Thermal,
-	Text: `
-		label: the router's CPU slows down over time
-		means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
-			falls by 45 % from the first third of a window of at least three seconds to the last
-		kind: packet
-		planted: cpu_tightening
-		any: improve the cooling: remove dust, add a fan, keep it away from heat sources
-			risk: none
-		linux: cap the clock one step lower, where it can stay
-			$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
-			risk: slower at first, steadier over time
-	`,
-	Check: given(tested, func(o *Observation, node string) Candidate {
-		at := place{node, "cpu"}
-		for _, r := range o.Reasons {
-			if r.Kind == evidence.ReasonThrottled {
-				return at.candidate(requires("throttled", 1)).
-					facts(r.Facts...).
-					text("the CPU was throttled: %s", r.Text)
-			}
+var thermal = rule(Thermal, `
+	label: the router's CPU slows down over time
+	means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
+		falls by 45 % from the first third of a window of at least three seconds to the last
+	kind: packet
+	planted: cpu_tightening
+	any: improve the cooling: remove dust, add a fan, keep it away from heat sources
+		risk: none
+	linux: cap the clock one step lower, where it can stay
+		$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
+		risk: slower at first, steadier over time
+`, given(tested, func(o *Observation, node string) Candidate {
+	at := place{node, "cpu"}
+	for _, r := range o.Reasons {
+		if r.Kind == evidence.ReasonThrottled {
+			return at.candidate(requires("throttled", 1)).
+				facts(r.Facts...).
+				text("the CPU was throttled: %s", r.Text)
 		}
+	}
 
-		if o.Trial.Window.Seconds() < minFallWindow {
-			return missing("the window is too short to show a decline: it must be at least three seconds")
-		}
+	if o.Trial.Window.Seconds() < minFallWindow {
+		return missing("the window is too short to show a decline: it must be at least three seconds")
+	}
 
-		if share, ok := o.throttled(node, 0); ok {
-			late, _ := o.throttled(node, .66)
-			share = max(share, late)
-			fell := o.fell()
-			return at.candidate(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
-				requires("falls", fell, .2, .45).by(
-					seen(metrics.Goodput, fell,
-						"%h less arrived in the last third of the window than in the first"))).
-				gain(1/(1-min(fell, .99))).
-				text("the %s's CPU slows down over time: goodput falls by %h within the window", node, fell)
-		}
+	if share, ok := o.throttled(node, 0); ok {
+		late, _ := o.throttled(node, .66)
+		share = max(share, late)
+		fell := o.fell()
+		return at.candidate(requires("throttled", share, .05, .3).by(throttledFact(node, share)),
+			requires("falls", fell, .2, .45).by(
+				seen(metrics.Goodput, fell,
+					"%h less arrived in the last third of the window than in the first"))).
+			gain(1/(1-min(fell, .99))).
+			text("the %s's CPU slows down over time: goodput falls by %h within the window", node, fell)
+	}
 
-		if o.Shared() {
-			at.Node = record.HostNode
-		}
+	if o.Shared() {
+		at.Node = record.HostNode
+	}
 
-		_, why := o.Columns(at.Node, "thermal", "core_throttles")
-		_, second := o.Columns(at.Node, "thermal", "cooling_state")
-		if why != "" && second != "" {
-			return missing(why)
-		}
+	_, why := o.Columns(at.Node, "thermal", "core_throttles")
+	_, second := o.Columns(at.Node, "thermal", "cooling_state")
+	if why != "" && second != "" {
+		return missing(why)
+	}
 
-		return candidate(requires("throttled", 0).by(
-			at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
-	}),
-}
+	return candidate(requires("throttled", 0).by(
+		at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
+}))

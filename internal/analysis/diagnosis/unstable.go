@@ -10,43 +10,38 @@ import (
 
 // unstable describes a result that varies within a trial or between trials. acrossTrials adds the evidence of
 // several trials.
-var unstable = Rule{
-	Class: Unstable,
-	Quiet: true,
-	Text: `
-		label: the path is unstable
-		means: no other cause has evidence, and one of these holds: the throughput varies by at least 50 \
-			% within the window, or drifts; the rates of six or more trials have an interquartile range \
-			of at least 27 % of their median; the idle path loses at least 7 % of the probes; under \
-			load, the path repeatedly stops: three or more consecutive probes are lost while no data \
-			arrives
-		ends: yes
-		any: measure longer, or stop intermittent traffic on the path
-	`,
-	Check: func(o *Observation) Candidate {
-		j := missing("the consistency of the throughput is not known")
-		if uneven, ok := o.Metric(metrics.Consistency); ok {
-			e := seen(metrics.Consistency, uneven, "throughput varies by %h within the window")
-			j = candidate(o.varies(degree(uneven, .2, .6), e)).
-				facts(e).
-				text("%s: no single number describes it", e.Text)
-		}
+var unstable = rule(Unstable, `
+	label: the path is unstable
+	means: no other cause has evidence, and one of these holds: the throughput varies by at least 50 \
+		% within the window, or drifts; the rates of six or more trials have an interquartile range \
+		of at least 27 % of their median; the idle path loses at least 7 % of the probes; under \
+		load, the path repeatedly stops: three or more consecutive probes are lost while no data \
+		arrives
+	traits: ends quiet
+	any: measure longer, or stop intermittent traffic on the path
+`, func(o *Observation) Candidate {
+	j := missing("the consistency of the throughput is not known")
+	if uneven, ok := o.Metric(metrics.Consistency); ok {
+		e := seen(metrics.Consistency, uneven, "throughput varies by %h within the window")
+		j = candidate(o.varies(degree(uneven, .2, .6), e)).
+			facts(e).
+			text("%s: no single number describes it", e.Text)
+	}
 
-		if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
-			e := wholePath.fact(metrics.ProbeLossIdle, lost, "the idle path loses %h of the probes")
-			j.instead(o.varies(degree(lost, .02, .1), e), e.Text+": no load can be checked on it")
-		}
+	if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
+		e := wholePath.fact(metrics.ProbeLossIdle, lost, "the idle path loses %h of the probes")
+		j.instead(o.varies(degree(lost, .02, .1), e), e.Text+": no load can be checked on it")
+	}
 
-		n, ns := o.outages()
-		if n > 1 {
-			e := wholePath.fact("outages", float64(n),
-				"probes were lost in %d runs, hardly any in between", n)
-			j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
-		}
+	n, ns := o.outages()
+	if n > 1 {
+		e := wholePath.fact("outages", float64(n),
+			"probes were lost in %d runs, hardly any in between", n)
+		j.instead(o.varies(1, e), say("the path goes down %d times, for about %n each", n, ns))
+	}
 
-		return j
-	},
-}
+	return j
+})
 
 // varies returns a term that requires a varying result. share is the degree of the variation, and e its
 // evidence.

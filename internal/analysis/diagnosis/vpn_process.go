@@ -7,49 +7,45 @@ import (
 )
 
 // vpnProcess describes a tunnel in user space whose process is CPU-bound.
-var vpnProcess = Rule{
-	Class: VPNProcess,
-	Text: `
-		label: the VPN process is CPU-bound
-		means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
-			busiest core is saturated
-		kind: packet
-		planted: cpu_quota
-		any: use the kernel's implementation of the tunnel
-			$ modprobe wireguard
-			risk: none known; needs Linux 5.6 or a module
-			plan: tunnel=wireguard-kernel
-			tunnel: wireguard
-		linux: use OpenVPN data channel offload (DCO), which runs in the kernel
-			$ modprobe ovpn-dco-v2
-			risk: AEAD ciphers and UDP only, no compression
-			tunnel: openvpn
-		routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
-			risk: both ends must change
-			tunnel: openvpn
-	`,
-	Check: func(o *Observation) Candidate {
-		if !factor.InUserspace(o.tunnel()) {
-			return excluded()
-		}
+var vpnProcess = rule(VPNProcess, `
+	label: the VPN process is CPU-bound
+	means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
+		busiest core is saturated
+	kind: packet
+	planted: cpu_quota
+	any: use the kernel's implementation of the tunnel
+		$ modprobe wireguard
+		risk: none known; needs Linux 5.6 or a module
+		plan: tunnel=wireguard-kernel
+		tunnel: wireguard
+	linux: use OpenVPN data channel offload (DCO), which runs in the kernel
+		$ modprobe ovpn-dco-v2
+		risk: AEAD ciphers and UDP only, no compression
+		tunnel: openvpn
+	routeros: use WireGuard or hardware-accelerated IPsec instead of OpenVPN
+		risk: both ends must change
+		tunnel: openvpn
+`, func(o *Observation) Candidate {
+	if !factor.InUserspace(o.tunnel()) {
+		return excluded()
+	}
 
-		s, why := systemOf(o)
-		took, why2 := o.tunnelProcesses(s)
-		if why = cmp.Or(why, why2); why != "" {
-			return missing(why)
-		}
+	s, why := systemOf(o)
+	took, why2 := o.tunnelProcesses(s)
+	if why = cmp.Or(why, why2); why != "" {
+		return missing(why)
+	}
 
-		at := place{s.Node, "process"}
-		if o.Shared() {
-			at.Node = o.tunnelEnd()
-		}
+	at := place{s.Node, "process"}
+	if o.Shared() {
+		at.Node = o.tunnelEnd()
+	}
 
-		return at.candidate(requires("busy-process", took, .3, .8).by(
-			at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core")),
-			s.full()).
-			text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
-	},
-}
+	return at.candidate(requires("busy-process", took, .3, .8).by(
+		at.fact("tunnel_process_cores", took, "the tunnel's processes used %h of a core")),
+		s.full()).
+		text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
+})
 
 // tunnelEnd returns the node at the tunnel's near end, or at its far end if only the far end is a router.
 func (o *Observation) tunnelEnd() string {

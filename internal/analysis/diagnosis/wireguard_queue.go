@@ -3,48 +3,44 @@ package diagnosis
 import "github.com/chokepoint-lab/chokepoint/internal/record"
 
 // wireguardQueue describes a tunnel device that drops packets because its own queue is full.
-var wireguardQueue = Rule{
-	Class: WireguardQueue,
-	Text: `
-		label: the tunnel device's queue overflows
-		means: the tunnel device dropped at least 2 % of its packets before sending them; if the \
-			tunnel's process is CPU-bound, that is a symptom
-		planted: tunnel_queue
-		linux: lengthen the tunnel device's queue
-			$ ip link set wg0 txqueuelen 1000
-			risk: more latency
-			plan: txqueuelen=1000
-		linux: shape below what the tunnel's workers can sustain
-			risk: costs a few per cent of the rate
-	`,
-	Check: func(o *Observation) Candidate {
-		if o.tunnel() == "" {
-			return excluded()
-		}
+var wireguardQueue = rule(WireguardQueue, `
+	label: the tunnel device's queue overflows
+	means: the tunnel device dropped at least 2 % of its packets before sending them; if the \
+		tunnel's process is CPU-bound, that is a symptom
+	planted: tunnel_queue
+	linux: lengthen the tunnel device's queue
+		$ ip link set wg0 txqueuelen 1000
+		risk: more latency
+		plan: txqueuelen=1000
+	linux: shape below what the tunnel's workers can sustain
+		risk: costs a few per cent of the rate
+`, func(o *Observation) Candidate {
+	if o.tunnel() == "" {
+		return excluded()
+	}
 
-		best := missing("the tunnel device has no counters")
-		for _, node := range o.nodes() {
-			for _, device := range o.tunnelDevices(node) {
-				at := place{node, device}
-				sent, why := o.sum(at, "netdev", "tx_packets")
-				if why != "" {
-					continue
-				}
-
-				drops := o.total(at, "netdev", "tx_dropped") + o.total(at, "qdisc", "drops")
-				share := ratio(drops, sent+drops)
-				best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
-					against(at.fact("tx_dropped", drops,
-						"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent),
-						sent))).text(
-					"the queue of tunnel device %s on %s overflows: %h of its packets were dropped",
-					device, node, share))
+	best := missing("the tunnel device has no counters")
+	for _, node := range o.nodes() {
+		for _, device := range o.tunnelDevices(node) {
+			at := place{node, device}
+			sent, why := o.sum(at, "netdev", "tx_packets")
+			if why != "" {
+				continue
 			}
-		}
 
-		return best
-	},
-}
+			drops := o.total(at, "netdev", "tx_dropped") + o.total(at, "qdisc", "drops")
+			share := ratio(drops, sent+drops)
+			best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
+				against(at.fact("tx_dropped", drops,
+					"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent),
+					sent))).text(
+				"the queue of tunnel device %s on %s overflows: %h of its packets were dropped",
+				device, node, share))
+		}
+	}
+
+	return best
+})
 
 // tunnelDevices returns a node's devices that sent packets and are neither ports nor the loopback device nor
 // an ifb. They belong to tunnels.
