@@ -233,15 +233,7 @@ func (c *Cell) again() float64 {
 // tcp returns the highest goodput of TCP with full segments, and udp the highest goodput of UDP at full rate.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
-func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput) }
-
-// greatest applies of to each cell and returns the largest result, or 0 if there are no cells.
-func greatest(cells []*Cell, of func(*Cell) float64) (value float64) {
-	for _, c := range cells {
-		value = max(value, of(c))
-	}
-	return value
-}
+func (s *sweep) udp() float64 { return greatest(s.flat, (*Cell).goodput).goodput() }
 
 // addedNs returns the delay that TCP adds to the RTT of probes or to its own RTT, whichever delay is larger.
 func (s *sweep) addedNs() float64 { return max(s.probedNs, s.tcpNs) }

@@ -75,7 +75,7 @@ func checkOneCore(s *sweep) Candidate {
 		return missing("small packets in several streams were not measured")
 	}
 
-	one := greatest(s.flat, (*Cell).pps) // the highest rate at any size, because the limit counts packets
+	one := greatest(s.flat, (*Cell).pps).pps() // at any size, because the limit counts packets
 	gain := several / max(one, 1)
 	return special(requires("per-packet", s.packets), requires("several-carry-more", gain, 1.15, 1.5)).
 		facts(against(seen(metrics.PacketRate, several, "several streams carry %m what one does", gain),
@@ -142,7 +142,7 @@ func checkShaper(s *sweep) Candidate {
 func checkPolicer(s *sweep) Candidate {
 	queue, added := s.waits()
 	again, resent := s.resent()
-	drops := max(again, greatest(s.flat, (*Cell).lost))
+	drops := max(again, greatest(s.flat, (*Cell).lost).lost())
 	return candidate(requires("per-byte", s.bytes),
 		requires("no-queue", 1-queue),
 		requires("drops", drops, .0005, .01)).
@@ -185,7 +185,7 @@ func (s *sweep) atRest() []*Cell {
 }
 
 // restLost returns the highest loss of the loads below the limit.
-func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost) }
+func (s *sweep) restLost() float64 { return greatest(s.atRest(), (*Cell).lost).lost() }
 
 // checkRandomLoss checks whether the loss is the same at every rate below the limit. If so, the path causes
 // it. Loss that occurs only at the higher rate is caused by a limit.
@@ -382,7 +382,7 @@ func checkTester(s *sweep) Candidate {
 		return missing("TCP or UDP at full rate has no goodput")
 	}
 
-	worst := greatest(s.flat, (*Cell).lost)
+	worst := greatest(s.flat, (*Cell).lost).lost()
 	return candidate(requires("no-loss", worst, .05, .005),
 		requires("no-queue", s.addedNs(), 8e6, 3e6),
 		requires("tcp-reaches-udp", s.tcp()/s.udp(), .25, .5)).

@@ -1,19 +1,19 @@
 package diagnosis
 
-import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+import (
+	"cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+)
 
 // tested returns the first router or, if CPUs of routers were throttled, the router that was throttled most.
-func tested(o *Observation) (best, why string) {
-	best, why = o.firstRouter()
-	longest := 0.0
-	for _, node := range o.Routers() {
+func tested(o *Observation) (node, why string) {
+	first, why := o.firstRouter()
+	most := greatest(o.Routers(), func(node string) float64 {
 		share, _ := o.throttled(node, 0)
-		if share > longest {
-			best, longest = node, share
-		}
-	}
-
-	return best, why
+		return share
+	})
+	return cmp.Or(most, first), why
 }
 
 // throttledFact reports the share of the window for which a quota throttled a vCPU of the node.

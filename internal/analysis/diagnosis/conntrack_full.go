@@ -25,26 +25,23 @@ var conntrackFull = rule(ConntrackFull, `
 		$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 		risk: more memory
 `, func(o *Observation) Candidate {
-	best := missing("the topology has no router")
-	for _, node := range o.Routers() {
+	return likeliest("the topology has no router", o.Routers(), func(node string) Candidate {
 		at := place{node, "conntrack"}
 		entries, why := o.level(node, "conntrack", "entries")
 		limit, why2 := o.level(node, "conntrack", "max")
 		if why = cmp.Or(why, why2); why != "" {
-			best = likelier(best, missing(why))
-			continue
+			return missing(why)
 		}
 
 		drops := o.total(place{Node: node}, "conntrack", "drop")
 		// If the table dropped packets, it was full, even if a later sample shows free entries.
 		full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))
-		best = likelier(best, at.candidate(requires("full-table", full).by(
+		return at.candidate(requires("full-table", full).by(
 			against(at.fact("entries", entries,
 				"%.0f connections were tracked, the limit is %.0f", entries, limit), limit)),
 			requires("drops", o.perSecond(drops), 0, 5).by(
 				at.fact("drop", drops, "%.0f packets were dropped because the table was full"))).
 			text("the %s's conntrack table is full: %.0f of %.0f, %.0f packets of new connections "+
-				"dropped", node, entries, limit, drops))
-	}
-	return best
+				"dropped", node, entries, limit, drops)
+	})
 })

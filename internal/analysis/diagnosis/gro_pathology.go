@@ -26,22 +26,19 @@ var groPathology = rule(GROPathology, `
 		return missing(cmp.Or(why, "the load is not TCP"))
 	}
 
-	for _, node := range o.Routers() {
-		for _, port := range o.ports(node) {
-			offloads := o.Run.Facts(node)["device:"+port+":offloads"]
-			if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
-				continue
-			}
-
-			packets, _ := o.forwarded(node)
-			share := ratio(again, packets)
-			at := place{node, port}
-			return at.candidate(requires("retransmits", share, .002, .02).by(
-				at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
-				requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
-				text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h "+
-					"while no core is saturated", port, node, share)
+	for _, at := range o.ports(o.Routers()...) {
+		offloads := o.Run.Facts(at.Node)["device:"+at.Element+":offloads"]
+		if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
+			continue
 		}
+
+		packets, _ := o.forwarded(at.Node)
+		share := ratio(again, packets)
+		return at.candidate(requires("retransmits", share, .002, .02).by(
+			at.fact(metrics.Retransmits, again, "TCP retransmitted %h of its packets", share)),
+			requires("slack-cores", s.Full.Busy, .9, .6).by(s.coreFact())).
+			text("port %s of %s merges packets into lists (rx-gro-list), and TCP retransmits %h while no "+
+				"core is saturated", at.Element, at.Node, share)
 	}
 
 	return excluded(fact("offloads", s.Node, "rx-gro-list", 0, "rx-gro-list is off on every router port"))

@@ -144,7 +144,7 @@ func (o *Observation) Ledger() *Ledger {
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
 	l := &Ledger{Trial: o.Trial.ID, Data: o.accounts(hops, true), Sender: o.senderLedger()}
-	if o.IsTCP() && o.load().Direction != record.Both {
+	if o.IsTCP() && !o.bothWays() {
 		l.Acks = o.accounts(reversed(hops), false)
 	}
 
@@ -253,16 +253,6 @@ func leftLast(stages []Account) *float64 {
 		}
 	}
 	return nil
-}
-
-// deadliest returns the stage that lost the most packets. ok is false if no packet was lost.
-func deadliest(stages []Account) (worst Account, ok bool) {
-	for _, a := range stages {
-		if a.DiedPackets() > worst.DiedPackets() {
-			worst = a
-		}
-	}
-	return worst, worst.Died != nil
 }
 
 // wire returns the number of segments that passed a port, or nil if they were not counted.
@@ -482,8 +472,8 @@ func (o *Observation) merged(at place) float64 {
 	data, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	rx := o.passed(at, "rx")
 	for _, port := range o.ports(at.Node) {
-		if port != at.Element {
-			data -= o.passed(place{at.Node, port}, "rx").packets
+		if port != at {
+			data -= o.passed(port, "rx").packets
 		}
 	}
 
@@ -520,7 +510,7 @@ func (o *Observation) diesOnLink(a *Account, h hop) {
 // receive adds the receiver's stages above its port.
 func (o *Observation) receive(l *Ledger) {
 	hops := o.hops()
-	if o.load().Direction == record.Both {
+	if o.bothWays() {
 		return
 	}
 
@@ -584,7 +574,7 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 		sent = first.Out // UDP's counter excludes datagrams that its own queue rejected
 	}
 
-	if o.load().Direction == record.Both || sent == nil || last.In == nil {
+	if o.bothWays() || sent == nil || last.In == nil {
 		return 0, false
 	}
 

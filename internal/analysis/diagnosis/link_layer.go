@@ -20,13 +20,7 @@ var linkLayer = rule(LinkLayer, `
 	freebsd: autonegotiate speed and duplex
 		$ ifconfig DEV media autoselect
 `, func(o *Observation) Candidate {
-	best := missing("no port on the path has counters")
-	for _, node := range o.nodes() {
-		for _, port := range o.ports(node) {
-			best = likelier(best, o.linkOf(place{node, port}))
-		}
-	}
-	return best
+	return likeliest("no port on the path has counters", o.ports(o.nodes()...), o.linkOf)
 })
 
 func (o *Observation) linkOf(at place) Candidate {

@@ -11,13 +11,10 @@ import (
 // only the queues for which keep returns true.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	all, why := o.queues(o.hops())
-	for _, one := range all {
-		why = ""
-		if keep(one) && one.lost() > q.lost() {
-			q = one
-		}
+	if len(all) == 0 {
+		return q, why
 	}
-	return q, why
+	return greatest(all, func(q queue) float64 { return yes(keep(q)) * q.lost() }), ""
 }
 
 // fifo reports whether the queue drops packets only when it is full, as a netem does.
@@ -38,19 +35,15 @@ var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", 
 
 // overflowedEarly returns the FIFO on the load's path that dropped the most packets before the window, and
 // the number of retransmissions that the known drops of FIFOs do not explain.
-func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
+func (o *Observation) overflowedEarly() (first queue, unexplained float64) {
 	unexplained = o.value(metrics.Retransmits)
 	all, _ := o.queues(o.hops())
-	for _, one := range all {
-		if one.fifo() {
-			unexplained -= one.early + one.drops + one.refused
-			if one.early > q.early {
-				q = one
-			}
-		}
+	all = slices.DeleteFunc(all, func(q queue) bool { return !q.fifo() })
+	for _, q := range all {
+		unexplained -= q.early + q.drops + q.refused
 	}
 
-	return q, max(unexplained, 0)
+	return greatest(all, func(q queue) float64 { return q.early }), max(unexplained, 0)
 }
 
 // minOutage is the minimum number of consecutive lost probes that count as an outage.

@@ -28,16 +28,16 @@ func ownSystem(o *Observation) (system, string) {
 	return systemOf(o)
 }
 
-// ports returns the node's devices that are ports of the topology and that the netdev probe counts.
-func (o *Observation) ports(node string) []string {
-	columns, _ := o.Columns(node, "netdev", "rx_packets")
-	var out []string
-	for _, c := range columns {
-		if o.isPort(node, c.Label) {
-			out = append(out, c.Label)
+// ports returns the nodes' devices that are ports of the topology and that the netdev probe counts.
+func (o *Observation) ports(nodes ...string) (out []place) {
+	for _, node := range nodes {
+		columns, _ := o.Columns(node, "netdev", "rx_packets")
+		for _, c := range columns {
+			if o.isPort(node, c.Label) {
+				out = append(out, place{node, c.Label})
+			}
 		}
 	}
-
 	return out
 }
 

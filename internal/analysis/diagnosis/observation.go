@@ -108,6 +108,9 @@ func (o *Observation) Ends() (sender, receiver string) {
 	return near, far
 }
 
+// bothWays reports whether the load sends in both directions.
+func (o *Observation) bothWays() bool { return o.load().Direction == record.Both }
+
 // nearFar returns the near and the far end, whatever the load's direction.
 func (o *Observation) nearFar() (near, far string) {
 	t := o.Topology()

@@ -16,7 +16,7 @@ var oneFlow = rule(OneFlow, `
 	traits: quiet
 	any: measure with several streams, or use a machine for each role (peer)
 `, func(o *Observation) Candidate {
-	if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
+	if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.bothWays() {
 		return excluded()
 	}
 

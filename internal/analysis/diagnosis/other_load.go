@@ -34,18 +34,14 @@ var otherLoad = rule(OtherLoad, `
 `, func(o *Observation) Candidate {
 	nodes := []string{record.HostNode}
 	if !o.Shared() {
-		nodes = o.Routers()
+		nodes = slices.Clone(o.Routers())
 		if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
 			nodes = append([]string{record.HostNode}, nodes...)
 		}
 	}
 
-	best := missing("the topology has no router")
-	for _, node := range slices.Backward(nodes) { // if both are equal, choose the router
-		best = likelier(best, o.otherLoadAt(node))
-	}
-
-	return best
+	slices.Reverse(nodes) // if both are equal, choose the router
+	return likeliest("the topology has no router", nodes, o.otherLoadAt)
 })
 
 func (o *Observation) otherLoadAt(node string) Candidate {

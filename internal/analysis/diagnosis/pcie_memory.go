@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -25,18 +26,13 @@ var pcieMemory = rule(PCIeMemory, `
 		$ cat /sys/class/net/DEV/device/numa_node
 		risk: none
 `, given(systemOf, func(o *Observation, s system) Candidate {
-	best := missing("no port belongs to a physical NIC")
-	for _, node := range o.Routers() {
-		for _, port := range o.ports(node) {
-			driver := o.Run.Facts(node)["device:"+port+":driver"]
-			if driver == "" || record.VirtualDriver(driver) {
-				continue
-			}
-
-			best = likelier(best, o.discardsOf(s, place{node, port}))
-		}
-	}
-	return best
+	nics := slices.DeleteFunc(o.ports(o.Routers()...), func(at place) bool {
+		driver := o.Run.Facts(at.Node)["device:"+at.Element+":driver"]
+		return driver == "" || record.VirtualDriver(driver)
+	})
+	return likeliest("no port belongs to a physical NIC", nics, func(at place) Candidate {
+		return o.discardsOf(s, at)
+	})
 }), func(*Observation) Experiment {
 	return scaled(factor.PacketSize, 1400, 1, "at the same packet rate, smaller packets put fewer bytes on "+
 		"the bus: discards stop if bytes are the limit", 1, .5, .25)

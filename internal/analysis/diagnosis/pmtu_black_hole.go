@@ -88,7 +88,7 @@ func (o *Observation) swallows() Candidate {
 
 	l := o.Ledger()
 	if l != nil {
-		if a, ok := deadliest(l.Data); ok {
+		if a := greatest(l.Data, Account.DiedPackets); a.Died != nil {
 			found(place{a.Node, a.Element}, "%.0f packets die at the %s's %s", a.DiedPackets(), a.Node,
 				a.Element)
 		}

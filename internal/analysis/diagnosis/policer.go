@@ -25,13 +25,7 @@ var policer = rule(Policer, `
 	}
 
 	filters := o.filters(o.hops())
-	var q queue
-	for _, one := range filters {
-		if one.drops > q.drops {
-			q = one
-		}
-	}
-
+	q := greatest(filters, func(q queue) float64 { return q.drops })
 	got := o.goodput()
 	guess := yes(q.drops == 0 && o.blind())
 	lossy := degree(loss, .005, .03)

@@ -66,7 +66,7 @@ var randomLoss = rule(RandomLoss, `
 		j.Text += " at " + q.String()
 		j = j.at(q.place).facts(q.fact("drops", q.drops, "%.0f packets were dropped there"))
 	} else if l := o.Ledger(); l != nil && len(l.MissedPackets) > 0 {
-		if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
+		if a := greatest(l.Data, Account.DiedPackets); a.DiedPackets() > l.MissedPackets[1]/2 {
 			j = j.at(place{a.Node, a.Element})
 			j.Text += " at the " + a.Node
 		}

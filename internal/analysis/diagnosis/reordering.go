@@ -73,15 +73,11 @@ const minReordered = .05
 // it returns the devices over which a node spreads the packets. If there are no such devices either, it
 // returns wholePath.
 func (o *Observation) delaying() place {
-	at := place{}
-	longest := 0.0
-	for _, p := range o.queuePlaces(o.hops()) {
-		if v, ok := o.columnAt(p, "qdisc", "qlen_packets").Mean(); ok && v > longest {
-			at, longest = p, v
-		}
-	}
-
-	if longest > 0 {
+	at := greatest(o.queuePlaces(o.hops()), func(at place) float64 {
+		packets, _ := o.columnAt(at, "qdisc", "qlen_packets").Mean()
+		return packets
+	})
+	if at.Node != "" {
 		return at
 	}
 

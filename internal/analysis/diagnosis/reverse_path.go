@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // reversePath describes a queue that throttles acknowledgements, so that TCP sends no faster than they
@@ -65,7 +63,7 @@ func (o *Observation) acksDie() Candidate {
 	}
 
 	sent := *l.Acks[0].Out
-	worst, ok := deadliest(l.Acks)
+	worst := greatest(l.Acks, Account.DiedPackets)
 	died := worst.DiedPackets()
 	share := ratio(died, sent)
 	got := l.Acks[len(l.Acks)-1].In
@@ -73,7 +71,7 @@ func (o *Observation) acksDie() Candidate {
 		share = min(share, 1-ratio(*got, sent))
 	}
 
-	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
+	if share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
 		return missing("acknowledgements arrive") // CAKE drops acknowledgements on purpose (ack-filter)
 	}
 
@@ -86,7 +84,7 @@ func (o *Observation) acksDie() Candidate {
 
 // acksHeld returns the queue on the path of the acknowledgements that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
-	if !o.IsTCP() || o.load().Direction == record.Both {
+	if !o.IsTCP() || o.bothWays() {
 		return q, "the load has no way back of its own"
 	}
 

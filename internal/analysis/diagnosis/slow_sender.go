@@ -48,7 +48,7 @@ func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	}
 
 	_, ran, _ := o.threadUse(sender)
-	if o.load().Direction == record.Both {
+	if o.bothWays() {
 		_, far := o.nearFar()
 		_, too, _ := o.threadUse(far)
 		ran += too

@@ -11,7 +11,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // longQueue is the queue level that replaces a rate limit.
@@ -278,7 +277,7 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	sender, _ := o.Ends()
 	rate := o.goodput()
-	if rate <= 0 || o.load().Direction == record.Both {
+	if rate <= 0 || o.bothWays() {
 		return e, false
 	}
 

@@ -178,6 +178,28 @@ func likelier(a, b Candidate) Candidate {
 	return a
 }
 
+// likeliest returns the likeliest of the candidates that check returns. otherwise is the reason why the class
+// counts as not examined if there is nothing to check.
+func likeliest[T any](otherwise string, all []T, check func(T) Candidate) Candidate {
+	best := missing(otherwise)
+	for _, one := range all {
+		best = likelier(best, check(one))
+	}
+	return best
+}
+
+// greatest returns the first of the elements with the largest value, or a zero element if no value is
+// positive.
+func greatest[T any](all []T, of func(T) float64) (best T) {
+	most := 0.0
+	for _, one := range all {
+		if v := of(one); v > most {
+			best, most = one, v
+		}
+	}
+	return best
+}
+
 // place is a node and, if Element is set, a part of the node, such as a core, device, queue or process.
 type place struct{ Node, Element string }
 

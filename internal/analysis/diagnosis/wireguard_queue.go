@@ -19,12 +19,14 @@ var wireguardQueue = rule(WireguardQueue, `
 		return excluded()
 	}
 
+	// Devices that sent packets and are neither ports nor the loopback device nor an ifb belong to tunnels.
 	best := missing("the tunnel device has no counters")
 	for _, node := range o.nodes() {
-		for _, device := range o.tunnelDevices(node) {
-			at := place{node, device}
-			sent, why := o.sum(at, "netdev", "tx_packets")
-			if why != "" {
+		columns, _ := o.Columns(node, "netdev", "tx_packets")
+		for _, c := range columns {
+			at := place{node, c.Label}
+			sent, _ := c.Grew()
+			if sent <= 0 || c.Label == "" || node == record.HostNode || !o.extra(node, c.Label) {
 				continue
 			}
 
@@ -32,26 +34,12 @@ var wireguardQueue = rule(WireguardQueue, `
 			share := ratio(drops, sent+drops)
 			best = likelier(best, at.candidate(requires("drops", share, .0005, .02).by(
 				against(at.fact("tx_dropped", drops,
-					"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent),
+					"%s dropped %.0f packets before sending, %.0f were sent", c.Label, drops, sent),
 					sent))).text(
 				"the queue of tunnel device %s on %s overflows: %h of its packets were dropped",
-				device, node, share))
+				c.Label, node, share))
 		}
 	}
 
 	return best
 })
-
-// tunnelDevices returns a node's devices that sent packets and are neither ports nor the loopback device nor
-// an ifb. They belong to tunnels.
-func (o *Observation) tunnelDevices(node string) (out []string) {
-	columns, _ := o.Columns(node, "netdev", "tx_packets")
-	for _, c := range columns {
-		grown, _ := c.Grew()
-		if grown > 0 && c.Label != "" && node != record.HostNode && o.extra(node,
-			c.Label) {
-			out = append(out, c.Label)
-		}
-	}
-	return out
-}
