@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"cmp"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +72,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 	}
 
 	if hasFault(level, wanted) {
-		none = withoutFault(level, wanted, none)
+		none = cmp.Or(replaceFault(level, wanted, ""), none)
 	}
 
 	e := Experiment{
@@ -108,26 +107,25 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 }
 
 // hasFault reports whether a level of the factor "fault" contains the named fault.
-func hasFault(level, name string) bool {
-	return slices.ContainsFunc(strings.Split(level, "+"), func(p string) bool {
-		return strings.HasPrefix(p, name+"=")
-	})
+func hasFault(level, name string) bool { return strings.Contains("+"+level, "+"+name+"=") }
+
+// faultAmount returns the amount of the named fault in a level of the factor "fault".
+func faultAmount(level, name string) string {
+	_, rest, _ := strings.Cut("+"+level, "+"+name+"=")
+	amount, _, _ := strings.Cut(rest, "+")
+	return amount
 }
 
-// withoutFault returns a level of the factor "fault" without the named fault. If the level contains no other
-// fault, it returns the value of none.
-func withoutFault(level, name, none string) string {
-	return cmp.Or(strings.TrimPrefix(faultForm(name).ReplaceAllString(level, ""), "+"), none)
+// replaceFault replaces the named fault in a level of the factor "fault".
+func replaceFault(level, name, by string) string {
+	fault := "+" + name + "=" + faultAmount(level, name)
+	return strings.TrimPrefix(strings.Replace("+"+level, fault, by, 1), "+")
 }
-
-// faultForm matches the named fault in a level of the factor "fault", with its amount.
-func faultForm(name string) *regexp.Regexp { return regexp.MustCompile(`(?:^|\+)` + name + `=([^+]*)`) }
 
 // scaledFault returns a level with its amount multiplied by share. For the factor "fault", this is the amount
 // of the named fault.
 func scaledFault(level, name string, share float64) (string, bool) {
-	found := faultForm(name).FindStringSubmatchIndex(level)
-	if found == nil {
+	if !hasFault(level, name) {
 		return scaledLevel(level, share, 1000)
 	}
 
@@ -136,8 +134,8 @@ func scaledFault(level, name string, share float64) (string, bool) {
 		thousand = 1024
 	}
 
-	scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
-	return level[:found[2]] + scaled + level[found[3]:], ok
+	scaled, ok := scaledLevel(faultAmount(level, name), share, thousand)
+	return replaceFault(level, name, "+"+name+"="+scaled), ok
 }
 
 var amountForm = check.Pattern(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
@@ -184,37 +182,6 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 // size.
 const maxBurstFactor = 64
 
-// sweeps lists the experiments for each kind of limit. The ends can run most of these experiments, such as
-// smaller segments, more flows or larger windows, without access to the nodes in between. Only a guest's host
-// can reduce its CPU quota.
-var sweeps = map[string][]struct {
-	change string
-	expect float64
-	steps  []float64
-	why    string
-}{
-	ByPacket: {
-		{"segments", 1, smaller, "a per-packet limit carries fewer bytes in smaller packets"},
-		{"flows", 0, several, "what a CPU forwards does not double with the number of flows"},
-		{"quota", 1, []float64{.8, .6, .45},
-			"a saturated core moves proportionally fewer packets with less CPU time"},
-	},
-	byFlow: {
-		{"segments", 1, smaller,
-			"where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)"},
-		{"flows", 1, several, "with a per-flow limit, more flows carry more"},
-	},
-	ByRate: {
-		{"segments", 0, []float64{.85, .75, .65},
-			"a limit in bits per second does not depend on packet size"},
-		{"flows", 0, several, "a limit on the total rate does not depend on the number of flows"},
-	},
-	byWindow: {{"windows", 1, []float64{1.5, 2.5, 4},
-		"if the window limits, a larger one carries more"}},
-}
-
-var smaller, several = []float64{.7, .45, .3}, []float64{2, 4}
-
 // scaled returns an experiment at the tester. Each step multiplies now, the present amount of the factor, by
 // one of the shares.
 func scaled(name factor.Name, now, expect float64, why string, shares ...float64) Experiment {
@@ -232,41 +199,56 @@ func removing(name factor.Name, level, why string) func(*Observation) Experiment
 	}
 }
 
-// sweepTests returns the experiments for a class's kind of limit.
+// sweepTests returns the experiments for a class's kind of limit. The ends can run most of these experiments,
+// such as smaller segments, more flows or larger windows, without access to the nodes in between. Only a
+// guest's host can reduce its CPU quota.
 func (o *Observation) sweepTests(r Rule) (out []Experiment) {
-	for _, s := range sweeps[r.Kind] {
-		name, amount := factor.SocketBuffer, o.minWindow()
-		tells := o.IsTCP() && !o.statesWindow()
-		switch s.change {
-		case "segments":
-			amount, name = o.packetSize()
-			tells = amount > 300 && (r.Kind != byFlow || o.IsTCP())
-		case "flows":
-			name = factor.Streams
-			amount = float64(max(factor.Streams.Number(o.Trial.Row.Factors), 1))
-			tells = r.Kind != ByPacket || o.lossy()
-		case "quota":
-			name, amount = "cpu_quota@host", 100
-			tells = !r.Quiet && slices.ContainsFunc(o.Routers(), func(node string) bool {
-				return o.Run.Node(node).Guest()
-			})
-		}
-
-		e := scaled(name, amount, s.expect, s.why, s.steps...)
-		if s.change == "quota" {
-			e.From = FromRouter
-			for i := range e.Steps {
-				e.Steps[i] += "%"
-			}
-		}
-
-		if tells {
-			out = append(out, e)
+	size, sizes := o.packetSize()
+	segments := func(expect float64, why string, shares ...float64) {
+		if size > 300 {
+			out = append(out, scaled(sizes, size, expect, why, shares...))
 		}
 	}
+	flows := func(expect float64, why string) {
+		now := float64(max(factor.Streams.Number(o.Trial.Row.Factors), 1))
+		out = append(out, scaled(factor.Streams, now, expect, why, 2, 4))
+	}
+	switch r.Kind {
+	case ByPacket:
+		segments(1, "a per-packet limit carries fewer bytes in smaller packets", .7, .45, .3)
+		if o.lossy() {
+			flows(0, "what a CPU forwards does not double with the number of flows")
+		}
 
-	if e, ok := o.crossTraffic(); ok && r.Kind == ByRate {
-		out = append(out, e)
+		guest := func(node string) bool { return o.Run.Node(node).Guest() }
+		if !r.Quiet && slices.ContainsFunc(o.Routers(), guest) {
+			out = append(out, Experiment{
+				Factor:   "cpu_quota@host",
+				From:     FromRouter,
+				Expect:   1,
+				Why:      "a saturated core moves proportionally fewer packets with less CPU time",
+				Steps:    []string{"80%", "60%", "45%"},
+				Resource: []float64{.8, .6, .45},
+			})
+		}
+	case byFlow:
+		if o.IsTCP() {
+			segments(1, "where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)",
+				.7, .45, .3)
+		}
+
+		flows(1, "with a per-flow limit, more flows carry more")
+	case ByRate:
+		segments(0, "a limit in bits per second does not depend on packet size", .85, .75, .65)
+		flows(0, "a limit on the total rate does not depend on the number of flows")
+		if o.goodput() > 0 && !o.bothWays() {
+			out = append(out, o.crossTraffic())
+		}
+	case byWindow:
+		if o.IsTCP() && !o.statesWindow() {
+			out = append(out, scaled(factor.SocketBuffer, o.minWindow(), 1,
+				"if the window limits, a larger one carries more", 1.5, 2.5, 4))
+		}
 	}
 
 	return out
@@ -274,14 +256,9 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 
 // crossTraffic returns an experiment that leaves shares of a rate limit to the load. Datagrams without
 // congestion control, from the sending end, use the rest.
-func (o *Observation) crossTraffic() (e Experiment, ok bool) {
+func (o *Observation) crossTraffic() Experiment {
 	sender, _ := o.Ends()
-	rate := o.goodput()
-	if rate <= 0 || o.bothWays() {
-		return e, false
-	}
-
-	e = Experiment{
+	e := Experiment{
 		Factor:   "fault@" + sender,
 		From:     FromEnd,
 		Expect:   1,
@@ -295,10 +272,10 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	}
 
 	for _, left := range e.Resource {
-		e.Steps = append(e.Steps, say("%scross_traffic=%.0fk", before, rate*(1-left)/1e3))
+		e.Steps = append(e.Steps, say("%scross_traffic=%.0fk", before, o.goodput()*(1-left)/1e3))
 	}
 
-	return e, true
+	return e
 }
 
 // statesWindow reports whether the cell sets the bytes that may be in flight, so that no other setting has an
