@@ -21,7 +21,7 @@ without telemetry of the router. A class whose data source is missing is listed 
 `)
 	for _, r := range diagnosis.Rules() {
 		fmt.Fprintf(&b, "| [`%[1]s`](#%[1]s) | %[2]s | %[3]s | %[4]s |\n", r.Class, r.Label, r.Means,
-			map[bool]string{true: "yes", false: "no"}[r.Ends])
+			map[bool]string{true: "yes", false: "no"}[r.Has("ends")])
 	}
 
 	fmt.Fprintf(&b, "| `%s` | no known class | no class has a probability of a half or more | yes |\n",

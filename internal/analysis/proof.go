@@ -50,7 +50,7 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 // class about delay, and goodput otherwise.
 func answers(cells []*group, class string) string {
 	rule, _ := diagnosis.RuleOf(class)
-	if !rule.Delay {
+	if !rule.Has("delay") {
 		return metrics.Goodput
 	}
 
@@ -161,7 +161,7 @@ func (c *Cell) predict() {
 			}
 
 			for _, s := range c.Diagnosis.Path {
-				if busy || rule.Wasteful {
+				if busy || rule.Has("wasteful") {
 					break
 				}
 

@@ -5,7 +5,7 @@ var backlogBudget = rule(BacklogBudget, `
 	label: the kernel's packet backlog or NAPI budget is too small
 	means: a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a \
 		core ran out of budget at least once every 30 packets (netdev_budget), where 300 is usual
-	traits: wasteful
+	traits: wasteful in-router
 	planted: backlog budget
 	linux: lengthen the backlog
 		$ sysctl -w net.core.netdev_max_backlog=4000

@@ -14,7 +14,7 @@ var bufferbloat = rule(Bufferbloat, `
 	label: an oversized queue adds too much delay
 	means: the median RTT under load is at least 55 ms above the minimum RTT, or at least 40 ms if \
 		the packets wait in a rate-limited FIFO that drops nothing
-	traits: ends delay
+	traits: ends delay any-rate
 	linux: keep the queue short with fq_codel or CAKE, under a shaper at the link rate
 		$ tc qdisc replace dev DEV root cake bandwidth RATE
 		risk: a shaper costs CPU time

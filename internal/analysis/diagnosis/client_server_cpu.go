@@ -23,7 +23,7 @@ func endCPU(class, end string) Rule {
 	return rule(class, "label: the "+end+"'s CPU is saturated\n"+`
 		means: a load generator thread at this end runs for at least 90 % of the window, or a core \
 			of a machine dedicated to this end is busy for 95 %
-		traits: ends to-tester
+		traits: ends to-tester at-capacity
 		any: use more streams, larger packets, or a faster machine at this end
 		linux: offload work to the NIC
 			$ ethtool -K DEV tso on gso on gro on

@@ -12,6 +12,8 @@ var clockDown = rule(ClockDown, `
 	label: the router's CPU runs below full speed
 	means: the clock is capped at least 20 % below the hardware maximum while a core is \
 		saturated; or a quota throttles a vCPU for 30 % of the window
+	traits: in-router
+	explains: random-loss reordering
 	kind: packet
 	planted: cpu_quota
 	linux: let the CPU run at its maximum clock

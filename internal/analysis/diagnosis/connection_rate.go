@@ -9,6 +9,8 @@ import (
 var connectionRate = rule(ConnectionRate, `
 	label: the rate of new connections saturates the CPU
 	means: the load opens short connections, goodput is low, and the CPU is saturated
+	traits: in-router
+	explains: busy-cores
 	kind: packet
 	linux: do not track connections that need no state
 		$ nft add rule inet raw prerouting udp dport 53 notrack

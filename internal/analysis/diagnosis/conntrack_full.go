@@ -6,7 +6,7 @@ import "cmp"
 var conntrackFull = rule(ConntrackFull, `
 	label: the conntrack table is full
 	means: connection tracking dropped packets, and its table was at least 98 % full
-	traits: wasteful
+	traits: wasteful any-rate
 	planted: conntrack_max
 	linux: raise the connection limit
 		$ sysctl -w net.netfilter.nf_conntrack_max=262144

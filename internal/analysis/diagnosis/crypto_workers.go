@@ -12,6 +12,7 @@ var cryptoWorkers = rule(CryptoWorkers, `
 	label: the kernel's crypto workers saturate the CPU
 	means: the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and \
 		every core is busy for 82 %
+	traits: at-capacity in-router in-guest
 	kind: packet
 	planted: cpu_quota
 	linux: use a cipher that the CPU accelerates: IPsec with AES-GCM, if it has AES instructions

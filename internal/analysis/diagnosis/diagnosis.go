@@ -21,8 +21,8 @@ type Rule struct {
 	Words
 	Check func(*Observation) Candidate
 	// Experiments return experiments that could refute the cause. Each step states the share of the resource
-	// that it leaves. No step lowers the rate of the load, because any path carries a lower rate, whatever the
-	// cause. Tests adds the experiments for the kind of limit.
+	// that it leaves. No step lowers the rate of the load, because any path carries a lower rate, whatever
+	// the cause. Tests adds the experiments for the kind of limit.
 	Experiments []func(*Observation) Experiment
 }
 
@@ -192,7 +192,7 @@ func Rate(all []Candidate, w Weights) {
 // examine applies a rule to one trial, without a score.
 func (r Rule) examine(o *Observation) Candidate {
 	j := missing("the trial failed")
-	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
+	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.Has("of-failed") {
 		j = r.Check(o)
 	}
 
@@ -202,11 +202,11 @@ func (r Rule) examine(o *Observation) Candidate {
 		j.Text = j.Facts[0].Text
 	}
 
-	if r.ToTester && j.GainAtMost == 0 {
+	if r.Has("to-tester") && j.GainAtMost == 0 {
 		j.GainAtMost = o.gainToTester()
 	}
 
-	if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
+	if len(j.Terms) > 0 && !r.Has("any-rate") {
 		j = j.with(o.satisfied())
 	}
 

@@ -10,6 +10,7 @@ var fragmentation = rule(Fragmentation, `
 	label: packets are fragmented: the tunnel MTU is too large
 	means: a node fragments or reassembles at least 10 % of the load's packets
 	traits: wasteful
+	explains: at-capacity
 	linux: set a tunnel MTU that fits, or clamp the TCP MSS
 		$ ip link set dev TUNNEL mtu 1420
 		$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu

@@ -13,7 +13,7 @@ var healthy = rule(Healthy, `
 		its packets and less than 2 % of the probes, and adds less than 15 ms to the idle RTT (to \
 		the minimum RTT if there is no idle RTT); or, of connections started at a set rate, 95 % \
 		complete and less than 1 % fail
-	traits: ends quiet
+	traits: ends quiet any-rate
 `, func(o *Observation) Candidate {
 	rate := o.load().RateBps
 	if o.load().ConnectionRate > 0 {

@@ -14,6 +14,7 @@ var inlineInspection = rule(InlineInspection, `
 	means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
 		processes use at least 10 % of a core, not counting forwarding, and a core is saturated
 	traits: wasteful to-tester
+	explains: busy-cores
 	kind: packet
 	linux: find the program; let it inspect samples only, or flows that a kernel filter selects
 		$ ss -0 -p

@@ -13,6 +13,7 @@ var linkRate = rule(LinkRate, `
 	means: the load reaches 95 % of the path's stated or detected rate; or a FIFO throttles at least \
 		one packet in four and sends at its configured rate
 	traits: ends to-tester
+	explains: at-capacity
 	kind: rate
 	planted: link_rate queue shape
 	any: use a faster link; to keep the queue of this one short, shape to a few per cent below its \

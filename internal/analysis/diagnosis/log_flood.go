@@ -4,7 +4,8 @@ package diagnosis
 var logFlood = rule(LogFlood, `
 	label: the kernel log is flooded
 	means: the router's kernel logs at least 50 lines per second, and a core is saturated
-	traits: wasteful
+	traits: wasteful in-router
+	explains: busy-cores
 	kind: packet
 	planted: log_flood cpu_quota
 	linux: rate-limit the packet filter's logging

@@ -13,7 +13,7 @@ var oneFlow = rule(OneFlow, `
 	means: one machine runs all roles of the lab, and the load is a single TCP connection; the cores \
 		are busy for at least 55 % of the window, but none is saturated; TCP always has data to \
 		send, no window or buffer limits it, and queueing adds less than half a millisecond
-	traits: quiet
+	traits: quiet busy-cores
 	any: measure with several streams, or use a machine for each role (peer)
 `, func(o *Observation) Candidate {
 	if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.bothWays() {

@@ -7,6 +7,7 @@ var oneTunnelOneCore = rule(OneTunnel, `
 	label: a single tunnel saturates one core
 	means: the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the \
 		window, and another idles for at least 40 %
+	traits: at-capacity in-router
 	kind: packet
 	any: spread the traffic over several tunnels
 		risk: each flow still uses one tunnel

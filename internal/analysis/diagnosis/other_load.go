@@ -15,6 +15,7 @@ var otherLoad = rule(OtherLoad, `
 	label: other processes use up the CPU
 	means: processes other than forwarding and the load generator take at least 35 % of the CPU \
 		time, and no core has idle time left
+	traits: at-capacity busy-cores
 	kind: packet
 	planted: cpu_hog cpu_quota
 	linux: stop the other process, or pin it to a core that forwards no packets

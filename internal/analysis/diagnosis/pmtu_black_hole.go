@@ -15,7 +15,7 @@ var pmtuBlackHole = rule(PMTUBlackHole, `
 	means: packets as large as the path MTU do not come back while small ones do; or almost \
 		nothing arrives while probes are answered, and a node drops packets that would need \
 		fragmentation
-	traits: ends wasteful of-failed
+	traits: ends wasteful of-failed any-rate
 	linux: let ICMP errors through, or clamp the TCP MSS
 		$ nft add rule inet filter output icmp type destination-unreachable accept
 		$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu

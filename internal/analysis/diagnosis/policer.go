@@ -8,6 +8,7 @@ var policer = rule(Policer, `
 	means: an ingress filter drops at least 0.3 % of the load's packets; or, if the router cannot be \
 		observed, 2 % of the segments are retransmitted without added queueing delay
 	traits: ends to-tester
+	explains: at-capacity
 	kind: rate
 	planted: policer
 	linux: shape instead of policing, or raise the policer's burst

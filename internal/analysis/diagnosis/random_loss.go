@@ -26,7 +26,7 @@ var randomLoss = rule(RandomLoss, `
 	label: packets are lost at random
 	means: at least 0.15 % of the packets are lost although no rate, queue or policer explains \
 		it, and queueing adds little delay
-	traits: ends wasteful to-tester
+	traits: ends wasteful to-tester any-rate
 	kind: flow
 	planted: loss
 	linux: check the link: cable, optics, Wi-Fi, duplex

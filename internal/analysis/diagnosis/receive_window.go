@@ -6,6 +6,7 @@ var receiveWindow = rule(ReceiveWindow, `
 	means: the receive window limits TCP for at least 40 % of the time, and the receiver rarely \
 		closes it, so it reads fast enough
 	traits: ends to-tester
+	explains: at-capacity
 	kind: window
 	planted: receive_buffer socket_buffer
 	linux: let the receiver autotune up to a larger buffer

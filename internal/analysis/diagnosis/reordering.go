@@ -11,7 +11,7 @@ var reordering = rule(Reordering, `
 	label: packets are reordered
 	means: at least 5 % of the TCP segments arrive out of order and few are lost; or at least 1 % of \
 		the UDP packets arrive out of order
-	traits: ends wasteful to-tester
+	traits: ends wasteful to-tester any-rate
 	planted: reorder
 	linux: keep each flow's packets on one core and one link
 		$ ip link show type bond

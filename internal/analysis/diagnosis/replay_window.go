@@ -15,6 +15,7 @@ var replayWindow = rule(ReplayWindow, `
 		packets, because their sequence numbers are outside the replay window (XfrmInStateSeqError, \
 		or XfrmInStateProtoError with extended sequence numbers)
 	traits: wasteful to-tester
+	explains: at-capacity
 	linux: use a larger replay window
 		$ ip xfrm state
 		$ swanctl.conf: children.NAME.replay_window = 1024

@@ -15,6 +15,7 @@ var reversePath = rule(ReversePath, `
 		forward path does; or half of the acknowledgements are dropped; or the RTT that the load \
 		adds comes from a queue on the reverse path
 	traits: to-tester
+	explains: at-capacity
 	linux: raise the rate of the queue, or let CAKE thin out acknowledgements
 		$ tc qdisc change dev DEV root cake ack-filter
 		risk: above the link rate, delay grows

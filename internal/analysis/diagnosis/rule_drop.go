@@ -15,6 +15,7 @@ var ruleDrop = rule(RuleDrop, `
 		drop reasons, by the counters of its ports or by those of its IP layer, and neither a \
 		queue nor a table nor the CPU dropped them
 	traits: wasteful to-tester
+	explains: at-capacity
 	linux: find the rule whose counter grows under load, and raise its limit or remove it
 		$ nft list ruleset
 		$ iptables -vnL

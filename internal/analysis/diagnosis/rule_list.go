@@ -22,6 +22,8 @@ var ruleList = rule(RuleList, `
 	label: matching packets against the rules of the packet filter uses up the CPU
 	means: matching the forwarded packets against all rules takes at least 35 % of the busy \
 		time, as estimated from rule count, packet rate and CPU speed, and a core is saturated
+	traits: in-router
+	explains: busy-cores random-loss reordering
 	kind: packet
 	planted: rules cpu_quota
 	costly: firewall

@@ -25,6 +25,8 @@ func TestSay(t *testing.T) {
 // TestWordsOfEveryClass: each class has a label and a meaning, and each remedy what to do, where it is known
 // when.
 func TestWordsOfEveryClass(t *testing.T) {
+	traits := []string{"ends", "quiet", "wasteful", "of-failed", "to-tester", "delay", "any-rate",
+		"at-capacity", "busy-cores", "in-router", "in-guest"}
 	for _, r := range Rules() {
 		if r.Label == "" || r.Means == "" {
 			t.Errorf("%s has no label or meaning", r.Class)
@@ -32,6 +34,18 @@ func TestWordsOfEveryClass(t *testing.T) {
 
 		if !slices.Contains([]string{"", ByRate, ByPacket, byWindow, byFlow}, r.Kind) {
 			t.Errorf("%s is of the kind %q, for which there are no experiments", r.Class, r.Kind)
+		}
+
+		for _, trait := range r.Traits {
+			if !slices.Contains(traits, trait) {
+				t.Errorf("%s has the unknown trait %s", r.Class, trait)
+			}
+		}
+
+		for _, name := range r.Explains {
+			if len(classesOf(name)) == 0 {
+				t.Errorf("%s explains %s, which is no class and no trait", r.Class, name)
+			}
 		}
 
 		for _, m := range r.Remedies {
@@ -45,7 +59,7 @@ func TestWordsOfEveryClass(t *testing.T) {
 	w := words("\tlabel: the link\n\tmeans: it is \\\n\t\tfull\n\ttraits: ends\n\tkind: rate\n" +
 		"\tplanted: queue shape\n\tcostly: mss\n\tany: wait\n\tlinux: swap it\n\t\t$ a b\n" +
 		"\t\trisk: none\n\t\tplan: queue=fq\n")
-	if !w.Ends || w.Kind != ByRate || !slices.Equal(w.Planted, []string{"queue", "shape"}) ||
+	if !w.Has("ends") || w.Kind != ByRate || !slices.Equal(w.Planted, []string{"queue", "shape"}) ||
 		!slices.Equal(w.Costly, []string{"mss"}) {
 		t.Errorf("got %+v", w)
 	}

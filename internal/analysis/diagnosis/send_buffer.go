@@ -8,6 +8,7 @@ var sendBuffer = rule(SendBuffer, `
 	means: the send buffer limits TCP for at least 30 % of the time; or the send buffer is 128 KiB \
 		or smaller, and the data in flight fills most of it
 	traits: ends to-tester
+	explains: at-capacity
 	kind: window
 	planted: send_buffer socket_buffer
 	linux: let the sender autotune up to a larger buffer

@@ -6,6 +6,7 @@ var shaper = rule(Shaper, `
 	means: a queue with classes, or one with AQM, throttles at least one packet in four; it \
 		sends at its configured rate or, if that is unknown, packets wait in it
 	traits: ends to-tester
+	explains: at-capacity
 	kind: rate
 	planted: shape link_rate queue
 	linux: raise the shaper's rate if the link behind it can carry more

@@ -5,6 +5,7 @@ var shaperCPU = rule(ShaperCPU, `
 	label: the CPU is too slow for the shaper's rate
 	means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
 		rate, and a core is saturated
+	explains: busy-cores
 	kind: packet
 	linux: use a cheaper shaper, such as htb with fq_codel instead of CAKE, or set the rate \
 		to what the CPU sustains

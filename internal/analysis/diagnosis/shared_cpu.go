@@ -11,7 +11,7 @@ import (
 var sharedCPU = rule(SharedCPU, `
 	label: the cores that all roles share are saturated
 	means: one machine runs all roles of the lab, and its cores are saturated
-	traits: quiet
+	traits: quiet at-capacity in-guest busy-cores
 	kind: packet
 	any: use more cores, or a machine for each role (peer)
 `, func(o *Observation) Candidate {

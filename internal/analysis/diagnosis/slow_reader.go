@@ -9,6 +9,7 @@ var slowReader = rule(SlowReader, `
 		receive buffer: the receiver closes the window at least ten times per second, or the buffer \
 		is far larger than the data in flight; a steady rate makes this cause more likely
 	traits: ends to-tester
+	explains: at-capacity
 	planted: slow_reader
 	any: make the application read faster: read larger blocks, in a thread of its own, and do no \
 		other work between reads

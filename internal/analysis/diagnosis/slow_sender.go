@@ -12,6 +12,7 @@ var slowSender = rule(SlowSender, `
 	means: a load without a rate limit has nothing to send for at least 25 % of the time, and its \
 		thread does not wait for a shared core
 	traits: ends to-tester
+	explains: at-capacity
 	planted: slow_writer
 	any: make the application write faster: larger writes, no work between writes
 `, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {

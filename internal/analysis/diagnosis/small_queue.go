@@ -10,6 +10,7 @@ var smallQueue = rule(SmallQueue, `
 		configured rate; or it dropped packets when the load started, and the congestion window has \
 		not recovered yet
 	traits: wasteful
+	explains: at-capacity
 	planted: tiny_queue
 	linux: use a longer queue, preferably one with AQM
 		$ tc qdisc replace dev DEV root fq_codel

@@ -7,6 +7,7 @@ var smallSegments = rule(SmallSegments, `
 	means: TCP's segments are smaller than half of an Ethernet packet, and a core that processes \
 		them is saturated
 	traits: wasteful
+	explains: busy-cores
 	costly: mss link_mtu
 	linux: look for what clamps the MSS, and for a small MTU on the way
 		$ nft list ruleset | grep maxseg

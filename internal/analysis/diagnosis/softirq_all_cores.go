@@ -5,6 +5,7 @@ var softirqAllCores = rule(SoftirqAllCores, `
 	label: all cores of the router are saturated by softirq
 	means: every core of the router is busy for at least 93 % of the window, mostly in \
 		interrupts and softirqs
+	traits: at-capacity in-router in-guest busy-cores
 	kind: packet
 	planted: cpu_quota
 	linux: let established connections skip the forwarding path (nftables flowtable)

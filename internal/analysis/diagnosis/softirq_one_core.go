@@ -5,6 +5,7 @@ var softirqOneCore = rule(SoftirqOneCore, `
 	label: one core of the router is saturated by softirq
 	means: a core of the router is busy for at least 93 % of the window, mostly in interrupts \
 		and softirqs, while another idles for at least 40 %
+	traits: at-capacity in-router in-guest busy-cores
 	kind: packet
 	planted: cpu_quota
 `+spreading, given(ownSystem, func(o *Observation, s system) Candidate {

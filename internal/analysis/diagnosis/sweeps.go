@@ -221,7 +221,7 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 		}
 
 		guest := func(node string) bool { return o.Run.Node(node).Guest() }
-		if !r.Quiet && slices.ContainsFunc(o.Routers(), guest) {
+		if !r.Has("quiet") && slices.ContainsFunc(o.Routers(), guest) {
 			out = append(out, Experiment{
 				Factor:   "cpu_quota@host",
 				From:     FromRouter,

@@ -2,50 +2,17 @@ package diagnosis
 
 import "slices"
 
-// atCapacity lists the classes in which a CPU is saturated. belowCapacity lists the classes that hold a load
-// below the capacity of the CPUs. If a class in belowCapacity applies, a saturated CPU is not the cause.
-var (
-	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
-		OneTunnel, ClientCPU, ServerCPU, Tester}
-	belowCapacity = []string{LinkRate, Shaper, Policer, SlowSender, SlowReader, SendBuffer, ReceiveWindow,
-		Fragmentation, ReversePath}
-)
-
-// atAnyRate lists the classes that also affect a load that reaches its set rate.
-var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
-	TunnelBypassed}
-
-// inGuest lists the classes for saturated cores of a guest. Such cores may only look saturated because the
-// host does not let them run.
-var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
-
-// behindTester lists the classes in which the router is saturated. If the tester is saturated, the router's
-// maximum was not reached.
-var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
-	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
-
-// symptoms lists which classes explain others. In each entry, the field "of" holds the explaining classes,
-// and the field "classes" the explained ones. A class explains another if it causes that class, or keeps it
-// from being the limit.
-var symptoms = []struct{ of, classes []string }{
-	{belowCapacity, atCapacity},
-	{[]string{Tester}, behindTester},
-	// The cost per packet saturates cores.
-	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
-		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
-	// A saturated core or process forwards as much as it can, so congestion control, on which loss and
-	// reordering act, is not the limit. A process drops what does not fit into its socket buffer.
-	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
-	{[]string{VPNProcess}, []string{WireguardQueue}},
-	// Dropped packets cost no time on the CPUs behind the place where they are dropped.
-	{[]string{RuleDrop, SmallQueue, ReplayWindow, TCPInTCP}, atCapacity},
+// SymptomsOf returns the classes that a class explains.
+func SymptomsOf(class string) []string {
+	r, _ := RuleOf(class)
+	return classesOf(r.Explains...)
 }
 
-// SymptomsOf returns the classes that a class explains.
-func SymptomsOf(class string) (out []string) {
-	for _, s := range symptoms {
-		if slices.Contains(s.of, class) {
-			out = append(out, s.classes...)
+// classesOf returns the classes with one of the given names or traits.
+func classesOf(names ...string) (out []string) {
+	for _, r := range Rules() {
+		if slices.ContainsFunc(names, func(name string) bool { return name == r.Class || r.Has(name) }) {
+			out = append(out, r.Class)
 		}
 	}
 	return out
@@ -62,7 +29,7 @@ func explainAway(all []Candidate) {
 		classes := SymptomsOf(j.Class)
 		starves := func(e Fact) bool { return e.Metric == guestRan }
 		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, starves) {
-			classes = append(classes, inGuest...)
+			classes = append(classes, classesOf("in-guest")...)
 		}
 
 		share := met(j.Terms...)

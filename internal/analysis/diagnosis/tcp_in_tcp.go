@@ -11,6 +11,7 @@ var tcpInTCP = rule(TCPInTCP, `
 	label: losses on the tunnel's own TCP connection stall the traffic inside
 	means: the tunnel runs over TCP, and one of its endpoints retransmits at least 0.3 % of its \
 		segments, not counting the load's retransmissions
+	explains: at-capacity
 	any: run the tunnel over UDP: OpenVPN's proto udp, or WireGuard
 		risk: some networks let only TCP pass
 		plan: tunnel=openvpn

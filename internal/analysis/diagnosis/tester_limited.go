@@ -16,7 +16,8 @@ var testerLimited = rule(Tester, `
 	means: the result is at least 80 % of what the tester reaches without the router, and any cores \
 		that it shares with the router are not saturated; or the tester fails to send 1 % of the \
 		requested rate
-	traits: ends quiet
+	traits: ends quiet at-capacity any-rate
+	explains: in-router
 `, func(o *Observation) Candidate {
 	j := o.headroom()
 	for _, r := range o.Reasons {

@@ -11,26 +11,36 @@ import (
 type Words struct {
 	Label string // clause for a sentence, such as "one core of the router is saturated by softirq"
 	Means string // conditions under which the rule fires, with their thresholds
-	// Ends marks a class that two ends can recognise without telemetry from the router.
-	Ends bool
-	// Quiet marks an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
-	Quiet bool
-	// Wasteful marks a limit that itself costs CPU time, such as retransmissions, so that the same rate costs
-	// less without it.
-	Wasteful bool
-	// OfFailed marks a rule that also applies to failed trials, which have a cause but no rate.
-	OfFailed bool
-	// ToTester bounds the gain by the rate that the tester reaches without the router, unless the candidate
-	// has its own bound.
-	ToTester bool
-	// Delay marks a class that adds delay, so that its experiments are measured by the RTT.
-	Delay bool
-	Kind  string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
+	// Traits may be:
+	//   - ends: two ends can recognise the class without telemetry from the router.
+	//   - quiet: an answer that is not a fault, such as healthy, tester-limited or shared-cpu.
+	//   - wasteful: the limit itself costs CPU time, such as retransmissions, so that the same rate costs
+	//     less without it.
+	//   - of-failed: the rule also applies to failed trials, which have a cause but no rate.
+	//   - to-tester: the gain is bounded by the rate that the tester reaches without the router, unless the
+	//     candidate has its own bound.
+	//   - delay: the class adds delay, so that its experiments are measured by the RTT.
+	//   - any-rate: the class also affects a load that reaches its set rate.
+	//   - at-capacity: a CPU is saturated. If a class holds the load below the capacity of the CPUs, a
+	//     saturated CPU is not the cause.
+	//   - busy-cores: cores are busy, which a high cost per packet explains.
+	//   - in-router: the router is saturated. If the tester is, the router's maximum was not reached.
+	//   - in-guest: cores of a guest are saturated, or only look so because the host does not let them run.
+	Traits []string
+	// Explains lists classes, by name or trait, that the class explains: it causes them, or keeps them from
+	// being the limit. A saturated core or process forwards as much as it can, so congestion control, on
+	// which loss and reordering act, is not the limit. Dropped packets cost no time on the CPUs behind the
+	// place where they are dropped.
+	Explains []string
+	Kind     string // kind of limit, such as "rate", or "" if no experiment of a kind tests the class
 	// Planted lists the faults and settings whose levels set the amount of the class's resource. Costly lists
 	// factors with levels that cause the class. No experiment scales these factors.
 	Planted, Costly []string
 	Remedies        []Remedy
 }
+
+// Has reports whether the class has a trait.
+func (w Words) Has(trait string) bool { return slices.Contains(w.Traits, trait) }
 
 // words parses a rule's text: first the fields of Words, then the remedies. A line such as "linux: lengthen
 // the queue" begins a remedy for the named system, or for any system. The following lines hold the remedy's
@@ -47,13 +57,9 @@ func words(text string) (w Words) {
 		case "means:":
 			w.Means = value
 		case "traits:":
-			is := func(trait string) bool { return slices.Contains(strings.Fields(value), trait) }
-			w.Ends = is("ends")
-			w.Quiet = is("quiet")
-			w.Wasteful = is("wasteful")
-			w.OfFailed = is("of-failed")
-			w.ToTester = is("to-tester")
-			w.Delay = is("delay")
+			w.Traits = strings.Fields(value)
+		case "explains:":
+			w.Explains = strings.Fields(value)
 		case "kind:":
 			w.Kind = value
 		case "planted:":

@@ -14,6 +14,7 @@ var thermal = rule(Thermal, `
 	label: the router's CPU slows down over time
 	means: the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput \
 		falls by 45 % from the first third of a window of at least three seconds to the last
+	explains: busy-cores
 	kind: packet
 	planted: cpu_tightening
 	any: improve the cooling: remove dust, add a fan, keep it away from heat sources

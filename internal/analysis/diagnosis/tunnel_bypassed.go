@@ -11,7 +11,7 @@ import (
 var tunnelBypassed = rule(TunnelBypassed, `
 	label: the traffic bypasses the tunnel
 	means: the tunnel's counters do not account for the payload that arrived
-	traits: ends
+	traits: ends any-rate
 	any: look for a second route between the ends; compare it with the tunnel peer's allowed IPs
 		$ ip route get ADDRESS
 		$ wg show

@@ -11,6 +11,8 @@ var vpnProcess = rule(VPNProcess, `
 	label: the VPN process is CPU-bound
 	means: the tunnel runs in userspace, its processes use at least 60 % of a core, and the \
 		busiest core is saturated
+	traits: at-capacity in-router in-guest
+	explains: random-loss reordering wireguard-queue
 	kind: packet
 	planted: cpu_quota
 	any: use the kernel's implementation of the tunnel
