@@ -102,7 +102,7 @@ func tunnelFits(o *Observation) bool {
 	}
 	return slices.ContainsFunc(o.Run.Environments, func(e record.Environment) bool {
 		return e.Inventory != nil && slices.ContainsFunc(e.Inventory.Devices, func(d record.NetDevice) bool {
-			return slices.Contains([]string{"wireguard", "tun"}, d.Kind) && d.MTU > 0 && d.MTU <= wireguardMTU
+			return among(d.Kind, "wireguard tun") && d.MTU > 0 && d.MTU <= wireguardMTU
 		})
 	})
 }
@@ -135,5 +135,5 @@ func windowUnscaled(o *Observation) bool {
 // rateIsSet reports whether a queue limits the load to a configured rate, so that its link may carry more.
 func rateIsSet(o *Observation) bool {
 	q, _, why := o.held()
-	return why == "" && (q.setBps > 0 || slices.Contains(shaping, q.kind))
+	return why == "" && (q.setBps > 0 || among(q.kind, shaping))
 }

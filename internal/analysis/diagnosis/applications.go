@@ -53,7 +53,7 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 // are missing.
 func (o *Observation) zeroWindows() (hz float64, e Fact, ok bool) {
 	_, receiver := o.Ends()
-	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
+	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv TcpExtTCPWantZeroWindowAdv")
 	hz = o.perSecond(n)
 	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
 		"the receiver advertised a zero window %g times per second"), ok

@@ -14,8 +14,7 @@ var checksumErrors = rule(ChecksumErrors, `
 		$ ethtool -S DEV | grep -iE 'err|drop|crc'
 `, func(o *Observation) Candidate {
 	_, receiver := o.Ends()
-	wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
-		"IpExtInCsumErrors")
+	wrong, ok := o.grew(receiver, wrongChecksums)
 	if !ok {
 		return missing("the receiver's protocol counters were not read")
 	}

@@ -31,8 +31,8 @@ var fragmentation = rule(Fragmentation, `
 		$ nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu
 		when: tunnel fits
 `, func(o *Observation) Candidate {
-	created := []string{"IpFragCreates", "Ip6FragCreates"}
-	fragments, at, known := o.maxOnPath(created, []string{"IpReasmReqds", "Ip6ReasmReqds"})
+	const created = "IpFragCreates Ip6FragCreates"
+	fragments, at, known := o.maxOnPath(created, "IpReasmReqds Ip6ReasmReqds")
 	if !known {
 		return missing("no node's protocol counters were read")
 	}

@@ -105,7 +105,7 @@ func (q queue) holds() float64 {
 	}
 
 	over := q.overlimits
-	if over > .03 && slices.Contains(shaping, q.kind) {
+	if over > .03 && among(q.kind, shaping) {
 		// One overlimit may delay several packets, which the token bucket's burst then passes together.
 		over = max(over, .25*degree(q.waited, .7, .95))
 	}
@@ -263,7 +263,7 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 			here = slices.Contains(o.Routers(), at.Node)
 		}
 
-		if !here || level == "off" || !slices.Contains([]string{"shape", "queue"}, plain) && !hasFault(level,
+		if !here || level == "off" || !among(plain, "shape queue") && !hasFault(level,
 			"link_rate") {
 			continue
 		}
@@ -302,10 +302,10 @@ func (o *Observation) filled(at place, kind string) bool {
 }
 
 // shaping lists the qdiscs that limit a rate.
-var shaping = []string{"tbf", "htb", "hfsc", "cake"}
+const shaping = "tbf htb hfsc cake"
 
 // managing lists the qdiscs that have classes or AQM.
-var managing = []string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie", "pie"}
+const managing = "htb hfsc cake fq_codel codel fq_pie pie"
 
 // kindOf returns the kind of a port's qdisc, and whether it has classes or is in managing. If the qdisc was
 // replaced, each kind has its own columns, and the latest kind counts.
@@ -327,7 +327,7 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 		}
 	}
 
-	return kind, (managed || slices.Contains(managing, kind)) && kind != "mq" && kind != "netem"
+	return kind, (managed || among(kind, managing)) && kind != "mq" && kind != "netem"
 }
 
 // delay holds the delay that a load adds to RTTs, in ns.
@@ -414,17 +414,17 @@ func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 }
 
 // grew returns the sum of the growth of protocol counters at a node.
-func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
-	sum, why := o.sum(place{Node: node}, "snmp", stems...)
+func (o *Observation) grew(node, stems string) (sum float64, ok bool) {
+	sum, why := o.sum(place{Node: node}, "snmp", stems)
 	return sum, why == ""
 }
 
 // maxOnPath returns the node on the load's path at which one of several sums of protocol counters grew most,
 // and that growth. known is false if no node reports the first sum.
-func (o *Observation) maxOnPath(sums ...[]string) (highest float64, at string, known bool) {
+func (o *Observation) maxOnPath(sums ...string) (highest float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {
-			v, ok := o.grew(node, stems...)
+			v, ok := o.grew(node, stems)
 			known = known || ok && i == 0
 			if v > highest {
 				highest, at = v, node

@@ -175,8 +175,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 		leaving, arriving := split(o.queueAccounts(h), h.out.Node)
 		stack.Out = cmp.Or(leaving[0].In, o.wire(h.out, "tx"))
 		if i == 0 || hops[i-1].in.Node != h.out.Node {
-			sent, ok := o.grew(h.out.Node, "TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams",
-				"Udp6OutDatagrams")
+			sent, ok := o.grew(h.out.Node, "TcpOutSegs TcpRetransSegs UdpOutDatagrams Udp6OutDatagrams")
 			if ok && data {
 				stack.In = &sent
 			}
@@ -342,15 +341,17 @@ var dropCounters = []struct{ probe, stems, by string }{
 	{"softnet", "dropped", "the backlog of a core (netdev_max_backlog)"},
 	{"conntrack", "drop insert_failed", "the connection table"},
 	{"netdev", "rx_dropped", "the device's driver"},
-	{"xfrm", "XfrmInStateSeqError XfrmInStateProtoError", byReplay},
+	{"xfrm", lateCounters, byReplay},
 	{"snmp", "IpInHdrErrors Ip6InHdrErrors", byHeader},
 	{"snmp", "IpFragFails Ip6InTooBigErrors", "the MTU of the next link"},
 	{"snmp", "IpExtInNoRoutes Ip6InNoRoutes IpInAddrErrors Ip6InAddrErrors", byRoute},
 }
 
+const wrongChecksums = "TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors"
+
 // socketCounters lists counters of the receiver above its network stack.
 var socketCounters = []struct{ stems, by string }{
-	{"TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors IpExtInCsumErrors", "wrong checksums"},
+	{wrongChecksums, "wrong checksums"},
 	{"UdpRcvbufErrors Udp6RcvbufErrors TcpExtTCPRcvQDrop TcpExtTCPBacklogDrop TcpExtTCPZeroWindowDrop " +
 		"TcpExtTCPOFODrop TcpExtOfoPruned TcpExtRcvPruned", "a socket's receive buffer"},
 }
@@ -360,7 +361,7 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	for _, c := range dropCounters {
 		n, _ := o.sumOf(in.Node, c.probe, func(label string) bool {
 			return label != "cpu" && (c.probe != "netdev" || label == in.Element)
-		}, strings.Fields(c.stems)...)
+		}, c.stems)
 		a.dies(n, c.by)
 	}
 
@@ -373,11 +374,11 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 		switch {
 		case c.Label == "":
 			total = n
-		case slices.Contains(countedReasons, c.Label),
+		case among(c.Label, countedReasons),
 			strings.HasPrefix(c.Label, "TC_") && len(filters) > 0:
 		case n > 0:
 			told += n
-			rules = rules || slices.Contains(ruleReasons, c.Label)
+			rules = rules || among(c.Label, ruleReasons)
 			a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
 		}
 	}
@@ -469,7 +470,7 @@ func (o *Observation) queueDrops(node string) float64 {
 
 // merged estimates the number of segments in a packet of the network stack that arrived at a port.
 func (o *Observation) merged(at place) float64 {
-	data, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
+	data, ok := o.grew(at.Node, "IpInReceives Ip6InReceives")
 	rx := o.passed(at, "rx")
 	for _, port := range o.ports(at.Node) {
 		if port != at {
@@ -485,9 +486,8 @@ func (o *Observation) merged(at place) float64 {
 }
 
 // countedReasons lists the kernel's drop reasons for packets that other counters also count.
-var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "CPU_BACKLOG", "FULL_RING",
-	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
-	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
+const countedReasons = "QDISC_DROP QDISC_OVERLIMIT QDISC_CONGESTED CPU_BACKLOG FULL_RING PKT_TOO_BIG TCP_CSUM " +
+	"UDP_CSUM NO_SOCKET TCP_INVALID_SEQUENCE TCP_OLD_DATA SKB_CONSUMED IP_INHDR IP_INNOROUTES NOT_SPECIFIED"
 
 // diesOnLink adds the packets that left one port and did not arrive at the next. It compares the counters
 // only if both count packets of the same size.
@@ -523,7 +523,7 @@ func (o *Observation) receive(l *Ledger) {
 
 	socket := accountAt(place{in.Node, "socket"}, StageSocket)
 	for _, c := range socketCounters {
-		n, _ := o.grew(in.Node, strings.Fields(c.stems)...)
+		n, _ := o.grew(in.Node, c.stems)
 		socket.dies(n, c.by)
 	}
 

@@ -24,10 +24,10 @@ var linkLayer = rule(LinkLayer, `
 })
 
 func (o *Observation) linkOf(at place) Candidate {
-	frames := o.total(at, "netdev", "rx_packets", "tx_packets")
-	errors := o.total(at, "netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions",
+	frames := o.total(at, "netdev", "rx_packets tx_packets")
+	errors := o.total(at, "netdev", "rx_errors rx_frame_errors tx_errors tx_collisions "+
 		"tx_carrier_errors")
-	pauses := o.perSecond(o.total(at, "ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
+	pauses := o.perSecond(o.total(at, "ethtool", "rx_pause_frames_total tx_pause_frames_total"))
 	share := ratio(errors, frames+errors)
 	slows := degree(share, 1e-6, 1e-4)
 	paused := degree(pauses, 10, 100)

@@ -26,12 +26,12 @@ func (q queue) fifo() bool {
 	if q.polices && q.waited < .2 {
 		return false // a policer dropped the packets
 	}
-	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
+	return (!q.managed || q.fifos) && !among(q.kind, noFIFO)
 }
 
 // noFIFO lists the qdiscs that choose which packets they drop, and "other", which stands for several qdiscs
 // of unknown kinds.
-var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
+const noFIFO = "fq sfq red choke sfb drr ets prio qfq other"
 
 // overflowedEarly returns the FIFO on the load's path that dropped the most packets before the window, and
 // the number of retransmissions that the known drops of FIFOs do not explain.
@@ -151,7 +151,7 @@ func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
 	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
-	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv", "TcpExtTCPDSACKOfoRecv")
+	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv TcpExtTCPDSACKOfoRecv")
 	again := o.value(metrics.Retransmits)
 	dups := 0.0
 	for _, f := range o.tcpFlows() {

@@ -195,25 +195,25 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// sum returns the growth of counters at a place, summed over stems. Without an element, it sums all labels of
+// sum returns the growth of counters at a place, summed over the words of stems. Without an element, it sums all labels of
 // the node. why is the reason if no counter covers the window.
-func (o *Observation) sum(at place, probe string, stems ...string) (sum float64, why string) {
+func (o *Observation) sum(at place, probe, stems string) (sum float64, why string) {
 	return o.sumOf(at.Node, probe, func(label string) bool {
 		return at.Element == "" || label == at.Element
-	}, stems...)
+	}, stems)
 }
 
 // total is like sum, but returns 0 if no counter covers the window.
-func (o *Observation) total(at place, probe string, stems ...string) float64 {
-	sum, _ := o.sum(at, probe, stems...)
+func (o *Observation) total(at place, probe, stems string) float64 {
+	sum, _ := o.sum(at, probe, stems)
 	return sum
 }
 
 // sumOf is like sum, but keep selects the labels.
-func (o *Observation) sumOf(node, probe string, keep func(label string) bool, stems ...string) (sum float64,
+func (o *Observation) sumOf(node, probe string, keep func(label string) bool, stems string) (sum float64,
 	why string) {
 	covered := false
-	for _, stem := range stems {
+	for stem := range strings.FieldsSeq(stems) {
 		columns, lacks := o.Columns(node, probe, stem)
 		why = cmp.Or(lacks, "the samples of probe "+probe+" of "+node+" do not cover the window")
 		for _, c := range columns {
@@ -251,18 +251,17 @@ func (o *Observation) Cores(node string) (out []Core) {
 		}
 
 		all := 1.0
-		of := func(stems ...string) float64 {
-			return max(o.total(place{node, c.Label}, "cpu", stems...), 0) / all
+		of := func(stems string) float64 {
+			return max(o.total(place{node, c.Label}, "cpu", stems), 0) / all
 		}
-		all = of("user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns", "idle_ns",
-			"iowait_ns", "steal_ns")
+		all = of("user_ns nice_ns system_ns irq_ns softirq_ns unclassified_ns idle_ns iowait_ns steal_ns")
 		if all <= 0 {
 			continue
 		}
 
 		core := Core{
 			Name:         c.Label,
-			User:         of("user_ns", "nice_ns"),
+			User:         of("user_ns nice_ns"),
 			System:       of("system_ns"),
 			IRQ:          of("irq_ns"),
 			Softirq:      of("softirq_ns"),

@@ -1,9 +1,6 @@
 package diagnosis
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 // offloadLost describes a flowtable that does not carry the connections, or no longer does.
 var offloadLost = rule(OffloadLost, `
@@ -27,7 +24,7 @@ var offloadLost = rule(OffloadLost, `
 
 	peak, _ := offloaded[0].Largest()
 	_, last := offloaded[0].ends()
-	on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
+	on := among(o.Factor(FlowtableFactor), "on hardware")
 	if !on && peak == 0 {
 		return missing("no connection is offloaded, and no flowtable is on")
 	}

@@ -10,8 +10,7 @@ import (
 
 // discardWords lists parts of the names of driver counters for packets lost because no buffer or no access to
 // memory was available.
-var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_buffer", "rx_no_dma",
-	"rx_fifo_errors", "rx_over_errors"}
+const discardWords = "rx_missed rx_no_buffer rx_discards out_of_buffer rx_no_dma rx_fifo_errors rx_over_errors"
 
 // pcieMemory describes a NIC that discards received packets, although no core is saturated, because it waits
 // for the bus or for memory.
@@ -39,7 +38,7 @@ var pcieMemory = rule(PCIeMemory, `
 })
 
 func (o *Observation) discardsOf(s system, at place) Candidate {
-	discards := o.total(at, "ethtool", discardWords...) + o.total(at, "netdev", discardWords...)
+	discards := o.total(at, "ethtool", discardWords) + o.total(at, "netdev", discardWords)
 	all := o.total(at, "netdev", "rx_packets") + discards
 	share := ratio(discards, all)
 	now, best, known := strings.Cut(o.Run.Facts(at.Node)["device:"+at.Element+":pcie"], " of ")

@@ -30,9 +30,9 @@ var pmtuBlackHole = rule(PMTUBlackHole, `
 	freebsd: let pf pass ICMP errors, and set max-mss
 		$ pfctl -sr
 `, func(o *Observation) Candidate {
-	drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
+	drops, at, known := o.maxOnPath("IpFragFails Ip6InTooBigErrors")
 	sender, _ := o.Ends()
-	told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs")
+	told, _ := o.grew(sender, "IcmpInDestUnreachs Icmp6InPktTooBigs")
 	if told > 0 && drops > 0 {
 		return excluded(fact("IcmpInDestUnreachs", sender, "ip", told,
 			"the %s was told %.0f times that its packets do not fit", sender, told))

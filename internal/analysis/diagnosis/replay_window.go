@@ -1,10 +1,12 @@
 package diagnosis
 
+import "strings"
+
 // lateCounters lists counters of packets that IPsec drops because later ones arrived before them. With
 // extended sequence numbers, the receiver mistakes a packet older than the window for one of the next 2^32
 // packets, so that the integrity check fails (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303,
 // appendix A2.2).
-var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
+const lateCounters = "XfrmInStateSeqError XfrmInStateProtoError"
 
 const byReplay = "IPsec's replay window"
 
@@ -23,16 +25,14 @@ var replayWindow = rule(ReplayWindow, `
 	any: find what reorders packets before they are decrypted: several cores, queues or links
 `, func(o *Observation) Candidate {
 	late := 0.0
-	at := ""
-	counter := lateCounters[0]
 	known := false
-	for _, node := range o.wayNodes() {
-		for _, name := range lateCounters {
-			n, why := o.sum(place{Node: node}, "xfrm", name)
-			if known = known || why == ""; at == "" || n > late {
-				late = n
-				at = node
-				counter = name
+	var node, counter string
+	for _, at := range o.wayNodes() {
+		for name := range strings.FieldsSeq(lateCounters) {
+			n, why := o.sum(place{Node: at}, "xfrm", name)
+			known = known || why == ""
+			if n > late {
+				late, node, counter = n, at, name
 			}
 		}
 	}
@@ -45,5 +45,5 @@ var replayWindow = rule(ReplayWindow, `
 		return excluded()
 	}
 
-	return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
+	return o.lostTo(late, node, counter, "died outside of IPsec's replay window")
 })

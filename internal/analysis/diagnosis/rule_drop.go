@@ -49,7 +49,7 @@ var ruleDrop = rule(RuleDrop, `
 		}
 	case d.reason == "":
 		cause += ", or what counts no drops"
-	case slices.Contains(ruleReasons, d.reason):
+	case among(d.reason, ruleReasons):
 		j = j.facts(fact(metrics.KernelDrops, d.Node, d.reason, d.packets,
 			"the kernel's reason is %s", d.reason))
 	default:
@@ -82,7 +82,7 @@ var ruleDrop = rule(RuleDrop, `
 })
 
 // ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
-var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
+const ruleReasons = "NETFILTER_DROP TC_INGRESS TC_EGRESS XDP BPF_CGROUP_EGRESS"
 
 // deaths counts the packets that were lost in a router without a drop counter that explains them, and the
 // packets missing at the ends.
@@ -180,12 +180,11 @@ func (o *Observation) died() (worst deaths, why string) {
 // lostInIP returns the number of packets that a node's IP layer received and neither delivered, forwarded nor
 // counted as an error or a fragment: rules at its hooks dropped them. A merged packet counts once.
 func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
-	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
-	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
-		"IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpExtInNoRoutes", "IpFragFails",
-		"IpReasmReqds", "Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InDiscards", "Ip6InNoRoutes",
-		"Ip6InTooBigErrors", "Ip6ReasmReqds")
-	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
+	received, ok := o.grew(at.Node, "IpInReceives Ip6InReceives")
+	gone, _ := o.grew(at.Node, "IpInDelivers Ip6InDelivers IpForwDatagrams Ip6OutForwDatagrams "+
+		"IpInHdrErrors IpInAddrErrors IpInDiscards IpExtInNoRoutes IpFragFails IpReasmReqds Ip6InHdrErrors "+
+		"Ip6InAddrErrors Ip6InDiscards Ip6InNoRoutes Ip6InTooBigErrors Ip6ReasmReqds")
+	whole, _ := o.grew(at.Node, "IpReasmOKs Ip6ReasmOKs")
 	tracked := o.total(place{Node: at.Node}, "conntrack", "drop")
 	return max(received-gone+whole-tracked, 0), ok
 }

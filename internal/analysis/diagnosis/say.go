@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -27,6 +28,9 @@ func say(sentence string, values ...any) string {
 
 	return fmt.Sprintf(sentence, words...)
 }
+
+// among reports whether a list, whose words are separated by spaces, contains a word.
+func among(word, list string) bool { return slices.Contains(strings.Fields(list), word) }
 
 // number is a float64 that say formats.
 type number float64

@@ -1,7 +1,5 @@
 package diagnosis
 
-import "slices"
-
 // shaperBurst describes a shaper that sends less than its configured rate although packets wait and cores are
 // idle. Its burst is used up before its timer fires again (see burst in tc-tbf(8)).
 var shaperBurst = rule(ShaperBurst, `
@@ -27,7 +25,7 @@ func (o *Observation) belowRate(cores Term, because string) Candidate {
 	used := func(q queue) float64 { return ratio(q.rateBps, q.setBps) }
 	var q queue
 	for _, one := range all {
-		bursts := slices.Contains([]string{"tbf", "htb", "hfsc"}, one.kind)
+		bursts := among(one.kind, "tbf htb hfsc")
 		if bursts && one.setBps > 0 && one.waited > .5 && (q.setBps == 0 || used(one) < used(q)) {
 			q = one
 		}

@@ -40,8 +40,7 @@ const (
 
 // takenWhole lists the faults that can only be removed entirely. If such a fault is the cause, the rate must
 // rise without it.
-var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
-	"backlog", "budget", "tunnel_queue"}
+const takenWhole = "log_flood cpu_hog cpu_tightening reorder loss tiny_queue backlog budget tunnel_queue"
 
 // statedTests returns experiments that scale a level of the cell.
 func (o *Observation) statedTests(r Rule) (out []Experiment) {
@@ -54,7 +53,7 @@ func (o *Observation) statedTests(r Rule) (out []Experiment) {
 			}
 
 			e := o.statedTest(name, wanted)
-			if len(e.Steps) >= len(stepShares) || slices.Contains(takenWhole, wanted) && e.Fix != "" {
+			if len(e.Steps) >= len(stepShares) || among(wanted, takenWhole) && e.Fix != "" {
 				out = append(out, e)
 			}
 		}
@@ -82,7 +81,7 @@ func (o *Observation) statedTest(name, wanted string) Experiment {
 		Fix:    none,
 		Why:    "if this is the limit, the rate falls in proportion",
 	}
-	if slices.Contains(takenWhole, wanted) {
+	if among(wanted, takenWhole) {
 		e.Why = "without what limits, the rate rises"
 		return e
 	}

@@ -21,7 +21,7 @@ var tcpInTCP = rule(TCPInTCP, `
 		return excluded()
 	}
 
-	outer, at, known := o.maxOnPath([]string{"TcpRetransSegs"})
+	outer, at, known := o.maxOnPath("TcpRetransSegs")
 	if !known {
 		return missing("no end of the tunnel counts retransmitted segments")
 	}
