@@ -158,26 +158,21 @@ func Examine(o *Observation) []Candidate {
 	Rate(out, weights())
 	for i, r := range Rules() {
 		j := &out[i]
-		j.ofTrial(o.Trial.ID)
+		for k := range j.Facts {
+			j.Facts[k].Trial = o.Trial.ID
+		}
+
+		if j.Against != nil {
+			j.Against = new(*j.Against)
+			j.Against.Trial = o.Trial.ID
+		}
+
 		if j.Score > 0 {
 			j.Experiments, j.Remedies = Tests(o, j.Class), o.remedies(j.Cause, r.Remedies)
 		}
 	}
 
 	return out
-}
-
-// ofTrial sets the trial of the candidate's facts.
-func (j *Candidate) ofTrial(id string) {
-	for i := range j.Facts {
-		j.Facts[i].Trial = id
-	}
-
-	if j.Against != nil {
-		against := *j.Against
-		against.Trial = id
-		j.Against = &against
-	}
 }
 
 // Rate scores the candidates of one trial with the given weights.

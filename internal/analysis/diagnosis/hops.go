@@ -168,25 +168,20 @@ func (o *Observation) filters(hops []hop) (all []queue) {
 // queuePlaces returns the devices whose queues the packets of some hops pass: the devices through which the
 // packets leave a node, and devices to which a filter redirects them, such as an ifb.
 func (o *Observation) queuePlaces(hops []hop) (out []place) {
+	add := func(node string, devices ...string) {
+		for _, device := range devices {
+			if device != "" {
+				out = append(out, place{node, device})
+			}
+		}
+	}
 	for _, h := range hops {
 		leaves := o.found(h.out)
-		node := h.out.Node
-		if leaves.Master != "" {
-			out = append(out, place{node, leaves.Master})
-		}
-
-		for _, device := range o.carriers(h.out, .5, 2) {
-			out = append(out, place{node, device})
-		}
-
-		out = append(out, h.out)
-		for _, to := range leaves.RedirectsTo(true) {
-			out = append(out, place{node, to})
-		}
-
-		for _, to := range o.found(h.in).RedirectsTo(false) {
-			out = append(out, place{h.in.Node, to})
-		}
+		add(h.out.Node, leaves.Master)
+		add(h.out.Node, o.carriers(h.out, .5, 2)...)
+		add(h.out.Node, h.out.Element)
+		add(h.out.Node, leaves.RedirectsTo(true)...)
+		add(h.in.Node, o.found(h.in).RedirectsTo(false)...)
 	}
 	return out
 }
@@ -285,11 +280,15 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 		bps = root.FlowRateBps * float64(max(o.load().Streams, 1))
 	}
 
-	other := func(q record.QueueFacts) bool { return !strings.HasSuffix(q.Kind, "fifo") }
 	leaves := d.Leaves()
-	return bps, bps > 0, len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
-		return slices.ContainsFunc(d.Below(c.Handle), other)
-	})
+	fifos = len(leaves) > 0
+	for _, leaf := range leaves {
+		for _, q := range d.Below(leaf.Handle) {
+			fifos = fifos && strings.HasSuffix(q.Kind, "fifo")
+		}
+	}
+
+	return bps, bps > 0, fifos
 }
 
 // filled reports whether a sample shows a port's queue at least 90 % full. It needs the queue's limit from
@@ -345,8 +344,7 @@ func (o *Observation) addedDelay() (d delay, ok bool) {
 	}
 
 	for _, name := range []string{metrics.MinRTTTCP, metrics.RTTIdle} {
-		v, has := o.idle(name)
-		if has && v > 0 {
+		if v, _ := o.idle(name); v > 0 {
 			d.lowest = min(d.lowest, v)
 		}
 	}
@@ -407,8 +405,7 @@ func (o *Observation) lossOf() (share float64, e Fact, ok bool) {
 		share, ok = o.resent()
 	} else {
 		share, ok = o.Metric(name)
-		unsent := o.value(metrics.UnsentRatio)
-		share = max(share-unsent, 0)
+		share = max(share-o.value(metrics.UnsentRatio), 0)
 	}
 	return share, seen(name, share, "%h of the load's packets were lost or retransmitted"), ok
 }

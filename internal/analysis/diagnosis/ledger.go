@@ -486,8 +486,9 @@ func (o *Observation) merged(at place) float64 {
 }
 
 // countedReasons lists the kernel's drop reasons for packets that other counters also count.
-const countedReasons = "QDISC_DROP QDISC_OVERLIMIT QDISC_CONGESTED CPU_BACKLOG FULL_RING PKT_TOO_BIG TCP_CSUM " +
-	"UDP_CSUM NO_SOCKET TCP_INVALID_SEQUENCE TCP_OLD_DATA SKB_CONSUMED IP_INHDR IP_INNOROUTES NOT_SPECIFIED"
+const countedReasons = "QDISC_DROP QDISC_OVERLIMIT QDISC_CONGESTED CPU_BACKLOG FULL_RING PKT_TOO_BIG " +
+	"TCP_CSUM UDP_CSUM NO_SOCKET TCP_INVALID_SEQUENCE TCP_OLD_DATA SKB_CONSUMED IP_INHDR IP_INNOROUTES " +
+	"NOT_SPECIFIED"
 
 // diesOnLink adds the packets that left one port and did not arrive at the next. It compares the counters
 // only if both count packets of the same size.

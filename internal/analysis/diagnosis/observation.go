@@ -195,8 +195,8 @@ func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End)
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// sum returns the growth of counters at a place, summed over the words of stems. Without an element, it sums all labels of
-// the node. why is the reason if no counter covers the window.
+// sum returns the growth of counters at a place, summed over the words of stems. Without an element, it sums
+// all labels of the node. why is the reason if no counter covers the window.
 func (o *Observation) sum(at place, probe, stems string) (sum float64, why string) {
 	return o.sumOf(at.Node, probe, func(label string) bool {
 		return at.Element == "" || label == at.Element

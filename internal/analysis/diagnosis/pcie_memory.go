@@ -10,7 +10,8 @@ import (
 
 // discardWords lists parts of the names of driver counters for packets lost because no buffer or no access to
 // memory was available.
-const discardWords = "rx_missed rx_no_buffer rx_discards out_of_buffer rx_no_dma rx_fifo_errors rx_over_errors"
+const discardWords = "rx_missed rx_no_buffer rx_discards out_of_buffer rx_no_dma rx_fifo_errors " +
+	"rx_over_errors"
 
 // pcieMemory describes a NIC that discards received packets, although no core is saturated, because it waits
 // for the bus or for memory.

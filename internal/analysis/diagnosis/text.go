@@ -77,8 +77,8 @@ func words(text string) (w Words) {
 		case "when:":
 			last.When = value
 		default:
-			system := strings.TrimSuffix(key, ":")
-			w.Remedies = append(w.Remedies, Remedy{System: strings.TrimPrefix(system, "any"), Do: value})
+			system := strings.TrimPrefix(strings.TrimSuffix(key, ":"), "any")
+			w.Remedies = append(w.Remedies, Remedy{System: system, Do: value})
 			last = &w.Remedies[len(w.Remedies)-1]
 		}
 	}
