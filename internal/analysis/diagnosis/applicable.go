@@ -134,6 +134,6 @@ func windowUnscaled(o *Observation) bool {
 
 // rateIsSet reports whether a queue limits the load to a configured rate, so that its link may carry more.
 func rateIsSet(o *Observation) bool {
-	q, _, why := o.held()
+	q, why := o.held()
 	return why == "" && (q.setBps > 0 || among(q.kind, shaping))
 }

@@ -18,15 +18,12 @@ var backlogBudget = rule(BacklogBudget, `
 	freebsd: lengthen the netisr queue
 		$ echo net.isr.defaultqlimit=2048 >> /boot/loader.conf
 		risk: more latency
-`, given(systemOf, func(o *Observation, s system) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(systemOf(o))
 	sum := func(stem string) (float64, string) {
 		return o.sumOf(s.Node, "softnet", func(label string) bool { return len(label) > 3 }, stem)
 	}
-	processed, why := sum("processed")
-	if why != "" {
-		return missing(why)
-	}
-
+	processed := need(sum("processed"))
 	dropped, _ := sum("dropped")
 	squeezed, _ := sum("time_squeeze")
 	lost := ratio(dropped, processed+dropped)
@@ -46,4 +43,4 @@ var backlogBudget = rule(BacklogBudget, `
 		at.fact("dropped", dropped, "the backlogs dropped %.0f of %.0f packets", dropped,
 			processed+dropped))).
 		text("%s packet backlog is too short: it dropped %h of the packets", s.of(), lost)
-}))
+})

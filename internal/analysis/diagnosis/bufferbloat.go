@@ -43,8 +43,8 @@ var bufferbloat = rule(Bufferbloat, `
 	j := wholePath.candidate().
 		text("a queue on the path is oversized: packets wait %n", added)
 	lossless := 0.0
-	q, _, why := o.held()
-	if why == "" && q.throttles().Met > .4 {
+	q, why := o.held()
+	if why == "" && o.throttles(q).Met > .4 {
 		if q.drops == 0 && !q.managed {
 			lossless = degree(added, 30e6, 50e6) // a link's own queue would be full by now
 		}

@@ -25,12 +25,7 @@ var checksumErrors = rule(ChecksumErrors, `
 // lostTo returns a candidate for a cause of loss that has its own counter on a node. It compares the
 // counter's growth n with the number of packets missing at the ends.
 func (o *Observation) lostTo(n float64, node, counter, words string) Candidate {
-	missed, why := o.missed()
-	if why != "" {
-		return missing(why)
-	}
-
-	missed = max(missed, n)
+	missed := max(need(o.missed()), n)
 	loss, lost, _ := o.lossOf()
 	e := fact(counter, node, "ip", n, "%.0f of the %.0f packets that the ends miss %s at the %s", n, missed,
 		words, node)

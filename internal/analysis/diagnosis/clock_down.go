@@ -1,8 +1,6 @@
 package diagnosis
 
 import (
-	"cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -35,7 +33,8 @@ var clockDown = rule(ClockDown, `
 		$ sysrc powerd_flags='-a hiadaptive'
 		$ service powerd restart
 		risk: more power
-`, given(tested, func(o *Observation, node string) Candidate {
+`, func(o *Observation) Candidate {
+	node := need(tested(o))
 	at := place{node, "cpu"}
 	if share, ok := o.throttled(node, 0); ok {
 		return at.candidate(requires("capped", share, .05, .3).by(throttledFact(node, share))).
@@ -47,17 +46,13 @@ var clockDown = rule(ClockDown, `
 		at.Node = record.HostNode
 	}
 
-	limit, why := o.level(at.Node, "cpufreq", "limit_hz")
-	hardware, why2 := o.level(at.Node, "cpufreq", "hardware_limit_hz")
-	s, why3 := o.systemAt(at.Node)
-	if why = cmp.Or(why, why2, why3); why != "" {
-		return missing(why)
-	}
-
+	limit := need(o.level(at.Node, "cpufreq", "limit_hz"))
+	hardware := need(o.level(at.Node, "cpufreq", "hardware_limit_hz"))
+	s := need(o.systemAt(at.Node))
 	lost := 1 - limit/max(hardware, limit)
 	clock := unit.ScaleOf("Hz", limit).Text(limit)
 	capped := against(at.fact("limit_hz", limit, "the clock limit is %s", clock), hardware)
 	return at.candidate(requires("capped", lost, .03, .2).by(capped), s.full()).
 		gain(1/max(1-lost, .01)).
 		text("%s CPU clock is capped at %s, %h below the hardware maximum", s.of(), clock, lost)
-}))
+})

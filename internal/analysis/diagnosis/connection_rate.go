@@ -27,11 +27,7 @@ var connectionRate = rule(ConnectionRate, `
 		return excluded()
 	}
 
-	s, why := systemOf(o)
-	if why != "" {
-		return missing(why)
-	}
-
+	s := need(systemOf(o))
 	rate, ok := o.Metric(metrics.FlowRate)
 	if !ok {
 		return missing("no connection completed")

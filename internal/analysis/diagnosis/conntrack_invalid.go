@@ -19,11 +19,7 @@ var conntrackInvalid = rule(ConntrackInvalid, `
 		$ nft list ruleset | grep -E 'invalid|notrack'
 		risk: packets outside of the window pass
 `, func(o *Observation) Candidate {
-	d, why := o.died()
-	if why != "" {
-		return missing(why)
-	}
-
+	d := need(o.died())
 	r, ok := o.ownersRule(d.Node)
 	if !ok || !slices.Contains(r.Kinds, record.RuleInvalid) {
 		return excluded()

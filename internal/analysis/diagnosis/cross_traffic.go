@@ -10,16 +10,11 @@ var crossTraffic = rule(CrossTraffic, `
 		$ tcpdump -n -c 200 -i DEV
 		$ conntrack -L
 `, func(o *Observation) Candidate {
-	q, holds, why := o.held()
-	if why != "" {
-		return missing(why)
-	}
-
+	q := need(o.held())
 	others := o.othersBps(q)
 	share := ratio(others, q.rateBps)
-	return q.candidate(requires("other-traffic", share, .08, .25).by(
-		q.fact("others_bps", others, "%h of what the port sent is other traffic", share)), holds).
-		facts(o.heldFacts(q)...).
+	return o.holding(q, requires("other-traffic", share, .08, .25).by(
+		q.fact("others_bps", others, "%h of what the port sent is other traffic", share)), o.throttles(q)).
 		gain(1/max(1-share, .1)).
 		text("%b of the %b that leave %s are not the load's", others, q.rateBps, q)
 })

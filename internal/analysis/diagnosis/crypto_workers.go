@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -28,14 +27,10 @@ var cryptoWorkers = rule(CryptoWorkers, `
 		return excluded()
 	}
 
-	s, why := systemOf(o)
-	ns, why2 := o.sumOf(s.Node, "kthreads", func(label string) bool {
+	s := need(systemOf(o))
+	ns := need(o.sumOf(s.Node, "kthreads", func(label string) bool {
 		return strings.HasSuffix(label, "-crypt")
-	}, "kthread_cpu_ns")
-	if why = cmp.Or(why, why2); why != "" {
-		return missing(why)
-	}
-
+	}, "kthread_cpu_ns"))
 	share := ratio(o.perSecond(ns)/1e9, s.Busy)
 	return place{s.Node, "workers"}.candidate(requires("crypto-work", share, .1, .3).by(
 		fact("kthread_cpu_ns", s.Node, "crypto workers", ns,

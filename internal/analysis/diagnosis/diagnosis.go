@@ -188,7 +188,7 @@ func Rate(all []Candidate, w Weights) {
 func (r Rule) examine(o *Observation) Candidate {
 	j := missing("the trial failed")
 	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.Has("of-failed") {
-		j = r.Check(o)
+		j = r.check(o)
 	}
 
 	j.Class = r.Class
@@ -407,17 +407,30 @@ func weigh(all []Candidate) (unknown float64) {
 	return math.Exp(-highest) / sum
 }
 
-// given returns a check whose input comes from read. If read returns a reason why the input is missing, the
-// class counts as not examined.
-func given[T any](read func(*Observation) (of T, why string),
-	check func(*Observation, T) Candidate) func(*Observation) Candidate {
-	return func(o *Observation) Candidate {
-		of, why := read(o)
-		if why != "" {
-			return missing(why)
-		}
-		return check(o, of)
+// need returns an input of a rule. If it is missing, need ends the check, and why is the reason why the class
+// was not examined.
+func need[T any](input T, why string) T {
+	if why != "" {
+		panic(gap(why))
 	}
+	return input
+}
+
+// gap is the reason with which need ends a check.
+type gap string
+
+// check applies the rule's check to one trial.
+func (r Rule) check(o *Observation) (j Candidate) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case gap:
+			j = missing(string(p))
+		default:
+			panic(p)
+		}
+	}()
+	return r.Check(o)
 }
 
 // spread returns the interquartile range ÷ the median.

@@ -113,8 +113,10 @@ func (q queue) holds() float64 {
 	return over * (1 - q.idle())
 }
 
-// throttles returns a term that requires frequent throttling.
-func (q queue) throttles() Term { return requires("throttles", q.holds(), .03, .25) }
+// throttles returns a term that requires frequent throttling by a queue.
+func (o *Observation) throttles(q queue) Term {
+	return requires("throttles", q.holds(), .03, .25).by(o.heldFacts(q)[0])
+}
 
 // String returns a description such as "the router's WAN port".
 func (q queue) String() string {

@@ -20,12 +20,9 @@ var inlineInspection = rule(InlineInspection, `
 		$ ss -0 -p
 		$ cat /proc/net/netfilter/nfnetlink_queue
 		risk: it sees less
-`, given(ownSystem, func(o *Observation, s system) Candidate {
-	what, why := o.inspects(s.Node)
-	if why != "" {
-		return missing(why)
-	}
-
+`, func(o *Observation) Candidate {
+	s := need(ownSystem(o))
+	what := need(o.inspects(s.Node))
 	if what == "" {
 		return excluded(fact("taps", s.Node, "", 0, "no program of the %s gets copies of packets",
 			s.Node))
@@ -41,7 +38,7 @@ var inlineInspection = rule(InlineInspection, `
 		at.fact("other_cores", other, "processes used %h of a core")),
 		s.full()).
 		text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
-}))
+})
 
 // inspects describes the programs that receive a node's packets, or returns "" if there are none. If this is
 // unknown, why is the reason.

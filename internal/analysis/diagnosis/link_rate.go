@@ -26,7 +26,7 @@ var linkRate = rule(LinkRate, `
 		risk: above the link rate, delay grows
 		when: rate is set
 `, func(o *Observation) Candidate {
-	q, held, why := o.held()
+	q, why := o.held()
 	got := o.goodput()
 	share := ratio(got, o.Line.Value)
 	// A policer drops packets, and a link queues them.
@@ -42,8 +42,7 @@ var linkRate = rule(LinkRate, `
 		return o.flat(why)
 	}
 
-	return q.candidate(held, contradicts("shaper", yes(q.managed || q.owned))).
-		facts(o.heldFacts(q)...).
+	return o.holding(q, o.throttles(q), contradicts("shaper", yes(q.managed || q.owned))).
 		text("the link at %s is saturated at %b", q, q.rateBps)
 })
 

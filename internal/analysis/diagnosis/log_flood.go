@@ -21,16 +21,13 @@ var logFlood = rule(LogFlood, `
 		$ /ip firewall filter set [find log=yes] log=no
 		risk: those log entries are gone
 	freebsd: remove log from pf rules that match a lot of traffic
-`, given(systemOf, func(o *Observation, s system) Candidate {
-	lines, why := o.sum(place{Node: s.Node}, "kernellog", "lines")
-	if why != "" {
-		return missing(why)
-	}
-
+`, func(o *Observation) Candidate {
+	s := need(systemOf(o))
+	lines := need(o.sum(place{Node: s.Node}, "kernellog", "lines"))
 	rate := o.perSecond(lines)
 	at := place{s.Node, "kernel log"}
 	return at.candidate(requires("many-lines", rate, 5, 50).by(
 		at.fact("lines", lines, "the kernel logged %g lines per second", rate)),
 		requires("busy-core", s.Full.Busy, .5, .9).by(s.coreFact())).
 		text("the %s's kernel logs %.2g lines per second: logging takes the CPU time", s.Node, rate)
-}))
+})

@@ -1,7 +1,5 @@
 package diagnosis
 
-import "cmp"
-
 // offloadLost describes a flowtable that does not carry the connections, or no longer does.
 var offloadLost = rule(OffloadLost, `
 	label: connections are not offloaded
@@ -15,13 +13,9 @@ var offloadLost = rule(OffloadLost, `
 	routeros: check that FastTrack is first and counts packets
 		$ /ip firewall filter print stats where action=fasttrack-connection
 `, func(o *Observation) Candidate {
-	node, why := o.firstRouter()
-	offloaded, why2 := o.Columns(node, "flows", "flows_offloaded")
-	tracked, why3 := o.level(node, "flows", "flows_tracked")
-	if why = cmp.Or(why, why2, why3); why != "" {
-		return missing(why)
-	}
-
+	node := need(o.firstRouter())
+	offloaded := need(o.Columns(node, "flows", "flows_offloaded"))
+	tracked := need(o.level(node, "flows", "flows_tracked"))
 	peak, _ := offloaded[0].Largest()
 	_, last := offloaded[0].ends()
 	on := among(o.Factor(FlowtableFactor), "on hardware")

@@ -20,11 +20,7 @@ var oneFlow = rule(OneFlow, `
 		return excluded()
 	}
 
-	s, why := o.systemAt(record.HostNode)
-	if why != "" {
-		return missing(why)
-	}
-
+	s := need(o.systemAt(record.HostNode))
 	held, ok := o.Metric(metrics.NetworkLimited)
 	d, timed := o.addedDelay()
 	if !ok || !timed {

@@ -18,11 +18,8 @@ var oneTunnelOneCore = rule(OneTunnel, `
 		return excluded()
 	}
 
-	s, why := ownSystem(o)
-	switch {
-	case why != "":
-		return missing(why)
-	case len(s.Cores) == 1:
+	s := need(ownSystem(o))
+	if len(s.Cores) == 1 {
 		return excluded()
 	}
 

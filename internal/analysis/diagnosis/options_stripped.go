@@ -12,13 +12,9 @@ var optionsStripped = rule(OptionsStripped, `
 	linux: look for the rule or device that removes TCP options
 		$ nft list ruleset | grep 'tcp option'
 		$ sysctl net.ipv4.tcp_window_scaling
-`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
-	unscaled, why := o.unscaled()
-	if why != "" {
-		return missing(why)
-	}
-
-	if !unscaled {
+`, func(o *Observation) Candidate {
+	s := need(tcpTimes(o))
+	if !need(o.unscaled()) {
 		return excluded()
 	}
 
@@ -35,7 +31,7 @@ var optionsStripped = rule(OptionsStripped, `
 	return at.candidate(requires("small-window", s.rwnd, .1, .4).by(rwndFact(s))).
 		facts(flightFact(receiver, bytes, rtt)).
 		text("%s: at most 64 kB are in flight in TCP's RTT of %n", what, rtt)
-}), streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
+}, streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
 
 // unscaled reports whether a connection of the load lacks window scaling. why is set if TCP's options are
 // unknown.

@@ -25,7 +25,8 @@ var pcieMemory = rule(PCIeMemory, `
 	linux: keep the NIC's queues on the NUMA node that it is attached to
 		$ cat /sys/class/net/DEV/device/numa_node
 		risk: none
-`, given(systemOf, func(o *Observation, s system) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(systemOf(o))
 	nics := slices.DeleteFunc(o.ports(o.Routers()...), func(at place) bool {
 		driver := o.Run.Facts(at.Node)["device:"+at.Element+":driver"]
 		return driver == "" || record.VirtualDriver(driver)
@@ -33,7 +34,7 @@ var pcieMemory = rule(PCIeMemory, `
 	return likeliest("no port belongs to a physical NIC", nics, func(at place) Candidate {
 		return o.discardsOf(s, at)
 	})
-}), func(*Observation) Experiment {
+}, func(*Observation) Experiment {
 	return scaled(factor.PacketSize, 1400, 1, "at the same packet rate, smaller packets put fewer bytes on "+
 		"the bus: discards stop if bytes are the limit", 1, .5, .25)
 })

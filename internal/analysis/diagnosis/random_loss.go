@@ -77,7 +77,7 @@ var randomLoss = rule(RandomLoss, `
 		spurious, reordered = 0, 0
 	}
 
-	held, _, _ := o.held()
+	held, _ := o.held()
 	return j.with(requires("lossy", loss, .001, .004).by(lost),
 		supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
 		contradicts("queueing", d.queueing(), 8e6, 30e6),

@@ -5,18 +5,20 @@ import (
 	"slices"
 )
 
-// held returns the queue that throttles the load most, and the term that requires throttling. why is the
-// reason if there is no queue.
-func (o *Observation) held() (q queue, holds Term, why string) {
+// held returns the queue that throttles the load most. why is the reason if there is no queue.
+func (o *Observation) held() (q queue, why string) {
 	all, why := o.queues(o.hops())
 	if len(all) == 0 {
-		return q, holds, why
+		return q, why
 	}
-
-	q = slices.MaxFunc(all, func(a, b queue) int {
+	return slices.MaxFunc(all, func(a, b queue) int {
 		return cmp.Or(cmp.Compare(a.holds(), b.holds()), cmp.Compare(a.overlimits, b.overlimits))
-	})
-	return q, q.throttles().by(o.heldFacts(q)[0]), ""
+	}), ""
+}
+
+// holding returns a candidate at a queue, with terms and with the facts about its throttling.
+func (o *Observation) holding(q queue, terms ...Term) Candidate {
+	return q.candidate(terms...).facts(o.heldFacts(q)...)
 }
 
 // heldFacts returns the facts about a queue that throttles.

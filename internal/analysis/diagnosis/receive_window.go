@@ -16,7 +16,8 @@ var receiveWindow = rule(ReceiveWindow, `
 	any: let TCP's window scale option through: without it no window exceeds 64 kB
 		when: window unscaled
 	any: leave the buffer size to the kernel: do not set SO_RCVBUF
-`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(tcpTimes(o))
 	_, receiver := o.Ends()
 	bytes, rtt := o.inFlight()
 	_, receive := o.buffers()
@@ -37,7 +38,7 @@ var receiveWindow = rule(ReceiveWindow, `
 	}
 
 	return j
-}), streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
+}, streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
 
 // waitsElsewhere returns a term that contradicts an end's buffer as the limit if most of the RTT is queueing
 // delay: without that delay, the buffer would suffice. The term is weaker if the buffer was set to a small

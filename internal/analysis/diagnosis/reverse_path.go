@@ -33,9 +33,11 @@ var reversePath = rule(ReversePath, `
 		return likelier(died, missing(why))
 	}
 
-	data, _, _ := o.held()
+	data, _ := o.held()
 	free := contradicts("data-held", data.holds(), .03, .25)
-	held := q.candidate(requires("acks-impaired", q.throttles().Met).by(o.heldFacts(q)[0]),
+	throttles := o.throttles(q)
+	throttles.Name = "acks-impaired"
+	held := q.candidate(throttles,
 		requires("acks-wait", q.waited, .5, .9), free).
 		facts(o.heldFacts(q)[1],
 			q.fact("qlen_packets", q.waited, "acknowledgements waited there in %h of the samples")).

@@ -28,11 +28,7 @@ var ruleDrop = rule(RuleDrop, `
 		$ pfctl -vsr
 		risk: the rule may protect something
 `, func(o *Observation) Candidate {
-	d, why := o.died()
-	if why != "" {
-		return missing(why)
-	}
-
+	d := need(o.died())
 	share := ratio(d.packets, d.missed)
 	found := false
 	j := d.candidate()

@@ -1,8 +1,6 @@
 package diagnosis
 
 import (
-	"cmp"
-
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -49,19 +47,15 @@ var ruleList = rule(RuleList, `
 	freebsd: use tables in pf, and keep state
 		$ pfctl -t T -T add A
 `, func(o *Observation) Candidate {
-	s, why := systemOf(o)
-	node, why2 := o.firstRouter()
+	s := need(systemOf(o))
+	node := need(o.firstRouter())
 	if s.Node != record.HostNode {
 		node = s.Node
 	}
 
-	rules, why3 := o.level(node, "filter", "filter_rules")
-	packets, why4 := o.forwarded(node)
-	loop, why5 := o.level(s.Node, "clock", "loop_rate_best_hz")
-	if why = cmp.Or(why, why2, why3, why4, why5); why != "" {
-		return missing(why)
-	}
-
+	rules := need(o.level(node, "filter", "filter_rules"))
+	packets := need(o.forwarded(node))
+	loop := need(o.level(s.Node, "clock", "loop_rate_best_hz"))
 	reached, known := o.rulesOnWay(node)
 	if known {
 		rules = min(rules, reached)

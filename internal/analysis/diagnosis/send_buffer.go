@@ -15,7 +15,8 @@ var sendBuffer = rule(SendBuffer, `
 		$ sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'
 		risk: each connection may use that much memory
 	any: leave the buffer size to the kernel: do not set SO_SNDBUF
-`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(tcpTimes(o))
 	sender, _ := o.Ends()
 	send, _ := o.buffers()
 	bytes, rtt := o.inFlight()
@@ -41,4 +42,4 @@ var sendBuffer = rule(SendBuffer, `
 		o.waitsElsewhere(set)).
 		facts(further...).
 		text("the send buffer on the %s is too small: %g kB in TCP's RTT of %n", sender, bytes/1e3, rtt)
-}), streamSteps(1, "each connection has its own buffer: twice as many carry twice as much"))
+}, streamSteps(1, "each connection has its own buffer: twice as many carry twice as much"))

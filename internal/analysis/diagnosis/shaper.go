@@ -25,11 +25,7 @@ var shaper = rule(Shaper, `
 		$ dnctl pipe show
 		risk: above the link rate, delay grows
 `, func(o *Observation) Candidate {
-	q, held, why := o.held()
-	if why != "" {
-		return missing(why)
-	}
-	return q.candidate(held, requires("shaper", yes(q.managed || q.owned))).
-		facts(o.heldFacts(q)...).
+	q := need(o.held())
+	return o.holding(q, o.throttles(q), requires("shaper", yes(q.managed || q.owned))).
 		text("a shaper at %b on %s", q.rateBps, q)
 })

@@ -35,10 +35,9 @@ func (o *Observation) belowRate(cores Term, because string) Candidate {
 		return missing("no queue that is set to a rate has packets waiting in it")
 	}
 
-	return q.candidate(requires("below-rate", used(q), .88, .75).by(q.setFact()),
+	return o.holding(q, requires("below-rate", used(q), .88, .75).by(q.setFact()),
 		requires("packets-wait", q.waited, .6, .9),
 		cores).
-		facts(o.heldFacts(q)...).
 		gain(ratio(q.setBps, q.rateBps)).
 		text("the shaper at %s passes %b of the %b that it is set to: %s", q, q.rateBps, q.setBps, because)
 }

@@ -25,11 +25,7 @@ var sharedCPU = rule(SharedCPU, `
 		return excluded()
 	}
 
-	s, why := o.systemAt(node)
-	if why != "" {
-		return missing(why)
-	}
-
+	s := need(o.systemAt(node))
 	guest := 0.0
 	if router, why := o.firstRouter(); why == "" && !o.Shared() {
 		g, _ := o.systemAt(router)

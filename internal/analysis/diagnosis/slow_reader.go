@@ -13,7 +13,8 @@ var slowReader = rule(SlowReader, `
 	planted: slow_reader
 	any: make the application read faster: read larger blocks, in a thread of its own, and do no \
 		other work between reads
-`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(tcpTimes(o))
 	_, receiver := o.Ends()
 	closes, further := o.unread()
 	return place{receiver, "application"}.candidate(requires("receive-window", s.rwnd, .1, .5).by(
@@ -22,7 +23,7 @@ var slowReader = rule(SlowReader, `
 		supports("reads-evenly", o.readsEvenly().Met)).
 		facts(further...).
 		text("the application on the %s reads only %b: its receive buffer is full", receiver, o.goodput())
-}), streamSteps(0, "a slow application reads no faster from several connections"))
+}, streamSteps(0, "a slow application reads no faster from several connections"))
 
 // unread returns the certainty, from 0 to 1, that unread data fills the receive buffer, and the facts.
 func (o *Observation) unread() (full float64, seen factList) {

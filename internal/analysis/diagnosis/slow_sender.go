@@ -15,7 +15,8 @@ var slowSender = rule(SlowSender, `
 	explains: at-capacity
 	planted: slow_writer
 	any: make the application write faster: larger writes, no work between writes
-`, given(tcpTimes, func(o *Observation, s tcpShares) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(tcpTimes(o))
 	sender, _ := o.Ends()
 	at := place{sender, "application"}
 	waits, full, why := o.starved(sender)
@@ -33,7 +34,7 @@ var slowSender = rule(SlowSender, `
 		at.fact(metrics.BusyRatio, s.busy, "TCP had data to send for %h of the window")),
 		requires("flat-out", yes(o.load().RateBps == 0)),
 		contradicts("waits-for-core", waits))
-}), streamSteps(0, "an application with no more to send has nothing for more connections"))
+}, streamSteps(0, "an application with no more to send has nothing for more connections"))
 
 // starved returns the certainty, from 0 to 1, that a saturated machine explains a sender without data to
 // send, and the mean busy share of the machine's cores. If all roles share the cores, the sender's threads

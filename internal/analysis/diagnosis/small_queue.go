@@ -22,11 +22,7 @@ var smallQueue = rule(SmallQueue, `
 		$ /queue interface set INTERFACE queue=multi-queue-ethernet-default
 		risk: more latency under load
 `, func(o *Observation) Candidate {
-	q, why := o.losing(queue.fifo)
-	if why != "" {
-		return missing(why)
-	}
-
+	q := need(o.losing(queue.fifo))
 	if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
 		return j
 	}

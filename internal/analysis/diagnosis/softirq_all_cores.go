@@ -28,11 +28,12 @@ var softirqAllCores = rule(SoftirqAllCores, `
 	freebsd: stop harvesting entropy from packets
 		$ sysctl kern.random.harvest.mask=351
 		risk: less entropy; gained 3 % (netbenches)
-`, given(ownSystem, func(o *Observation, s system) Candidate {
+`, func(o *Observation) Candidate {
+	s := need(ownSystem(o))
 	j := s.at("cpu").candidate(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
 		softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()))
 	if len(s.Cores) == 1 {
 		return j.text("the %s's only core is saturated by softirq", s.Node)
 	}
 	return j.text("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
-}))
+})

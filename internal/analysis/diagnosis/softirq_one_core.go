@@ -8,7 +8,8 @@ var softirqOneCore = rule(SoftirqOneCore, `
 	traits: at-capacity in-router in-guest busy-cores
 	kind: packet
 	planted: cpu_quota
-`+spreading, given(ownSystem, func(o *Observation, s system) Candidate {
+`+spreading, func(o *Observation) Candidate {
+	s := need(ownSystem(o))
 	if len(s.Cores) == 1 {
 		return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
 	}
@@ -22,4 +23,4 @@ var softirqOneCore = rule(SoftirqOneCore, `
 		gain(s.spreadGain()).
 		text("the %s's %s is saturated by softirq while %s idles for %h: one receive queue", s.Node,
 			s.Full, s.Slack, idles)
-}))
+})

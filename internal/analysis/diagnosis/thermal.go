@@ -22,7 +22,8 @@ var thermal = rule(Thermal, `
 	linux: cap the clock one step lower, where it can stay
 		$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
 		risk: slower at first, steadier over time
-`, given(tested, func(o *Observation, node string) Candidate {
+`, func(o *Observation) Candidate {
+	node := need(tested(o))
 	at := place{node, "cpu"}
 	for _, r := range o.Reasons {
 		if r.Kind == evidence.ReasonThrottled {
@@ -60,4 +61,4 @@ var thermal = rule(Thermal, `
 
 	return candidate(requires("throttled", 0).by(
 		at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
-}))
+})

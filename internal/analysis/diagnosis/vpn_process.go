@@ -32,12 +32,8 @@ var vpnProcess = rule(VPNProcess, `
 		return excluded()
 	}
 
-	s, why := systemOf(o)
-	took, why2 := o.tunnelProcesses(s)
-	if why = cmp.Or(why, why2); why != "" {
-		return missing(why)
-	}
-
+	s := need(systemOf(o))
+	took := need(o.tunnelProcesses(s))
 	at := place{s.Node, "process"}
 	if o.Shared() {
 		at.Node = o.tunnelEnd()
