@@ -1,7 +1,5 @@
 package diagnosis
 
-import "cmp"
-
 // conntrackFull describes a full connection tracking table.
 var conntrackFull = rule(ConntrackFull, `
 	label: the conntrack table is full
@@ -27,12 +25,8 @@ var conntrackFull = rule(ConntrackFull, `
 `, func(o *Observation) Candidate {
 	return likeliest("the topology has no router", o.Routers(), func(node string) Candidate {
 		at := place{node, "conntrack"}
-		entries, why := o.level(node, "conntrack", "entries")
-		limit, why2 := o.level(node, "conntrack", "max")
-		if why = cmp.Or(why, why2); why != "" {
-			return missing(why)
-		}
-
+		entries := need(o.level(node, "conntrack", "entries"))
+		limit := need(o.level(node, "conntrack", "max"))
 		drops := o.total(place{Node: node}, "conntrack", "drop")
 		// If the table dropped packets, it was full, even if a later sample shows free entries.
 		full := max(degree(ratio(entries, limit), .85, .98), degree(o.perSecond(drops), 10, 40))

@@ -188,7 +188,7 @@ func Rate(all []Candidate, w Weights) {
 func (r Rule) examine(o *Observation) Candidate {
 	j := missing("the trial failed")
 	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.Has("of-failed") {
-		j = r.check(o)
+		j = checked(r.Check, o)
 	}
 
 	j.Class = r.Class
@@ -419,8 +419,8 @@ func need[T any](input T, why string) T {
 // gap is the reason with which need ends a check.
 type gap string
 
-// check applies the rule's check to one trial.
-func (r Rule) check(o *Observation) (j Candidate) {
+// checked returns the candidate of a check, which need may end.
+func checked[T any](check func(T) Candidate, of T) (j Candidate) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -430,7 +430,7 @@ func (r Rule) check(o *Observation) (j Candidate) {
 			panic(p)
 		}
 	}()
-	return r.Check(o)
+	return check(of)
 }
 
 // spread returns the interquartile range ÷ the median.

@@ -1,7 +1,6 @@
 package diagnosis
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -20,10 +19,10 @@ var groPathology = rule(GROPathology, `
 		$ ethtool -K DEV rx-gro-list off
 		risk: more CPU time per packet; lost on reboot
 `, func(o *Observation) Candidate {
-	s, why := systemOf(o)
+	s := need(systemOf(o))
 	again := o.value(metrics.Retransmits)
-	if why != "" || !o.IsTCP() {
-		return missing(cmp.Or(why, "the load is not TCP"))
+	if !o.IsTCP() {
+		return missing("the load is not TCP")
 	}
 
 	for _, at := range o.ports(o.Routers()...) {

@@ -328,10 +328,9 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 	}
 
 	n := *a.In - *a.Out
-	again := o.value(metrics.Retransmits)
 	// Small differences mean nothing, because TCP's counters are read less often than the queue's, and
 	// include control connections.
-	if n > .08**a.In || n > .02**a.In && again > n/3 {
+	if n > .08**a.In || n > .02**a.In && o.value(metrics.Retransmits) > n/3 {
 		a.dies(n, uncounted)
 	}
 }

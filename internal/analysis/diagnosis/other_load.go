@@ -46,9 +46,9 @@ var otherLoad = rule(OtherLoad, `
 })
 
 func (o *Observation) otherLoadAt(node string) Candidate {
-	s, why := o.systemAt(node)
-	other, own, why2 := o.otherWork(s)
-	if why = cmp.Or(why, why2); why != "" {
+	s := need(o.systemAt(node))
+	other, own, why := o.otherWork(s)
+	if why != "" {
 		return missing(why)
 	}
 

@@ -94,8 +94,7 @@ func (o *Observation) swallows() Candidate {
 		}
 	}
 
-	filters := o.filters(o.hops())
-	for _, q := range filters {
+	for _, q := range o.filters(o.hops()) {
 		if q.drops > 0 {
 			found(q.place, "a filter of traffic control at %s drops packets", q)
 		}

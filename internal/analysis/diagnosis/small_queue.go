@@ -35,11 +35,13 @@ var smallQueue = rule(SmallQueue, `
 		return j
 	}
 
-	switch {
-	case q.drops > 0:
-	case o.refused() > 0: // a device, such as a tunnel's, dropped packets after its queue
-		return excluded()
-	default:
+	if q.drops == 0 {
+		for _, node := range o.wayNodes() {
+			// A device, such as a tunnel's, may drop packets after its queue.
+			if o.total(place{Node: node}, "netdev", "tx_dropped") > 0 {
+				return excluded()
+			}
+		}
 		return excluded(seen("drops", 0, "no FIFO on the path dropped a packet"))
 	}
 
@@ -94,14 +96,6 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 			networkFact(held)).
 		text("the queue at %s is too small: it dropped %.0f packets while the load began, and the "+
 			"congestion window still grows", q, q.early), true
-}
-
-// refused returns the number of packets that devices on the path dropped instead of sending.
-func (o *Observation) refused() (packets float64) {
-	for _, node := range o.wayNodes() {
-		packets += o.total(place{Node: node}, "netdev", "tx_dropped")
-	}
-	return packets
 }
 
 // networkFact reports the share of the time in which neither end limited TCP.

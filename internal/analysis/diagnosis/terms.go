@@ -183,7 +183,7 @@ func likelier(a, b Candidate) Candidate {
 func likeliest[T any](otherwise string, all []T, check func(T) Candidate) Candidate {
 	best := missing(otherwise)
 	for _, one := range all {
-		best = likelier(best, check(one))
+		best = likelier(best, checked(check, one))
 	}
 	return best
 }
