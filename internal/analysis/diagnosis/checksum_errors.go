@@ -1,7 +1,7 @@
 package diagnosis
 
 // checksumErrors describes packets that arrive damaged, so that the receiver drops them.
-var checksumErrors = rule(ChecksumErrors, `
+var checksumErrors = rule("checksum-errors", `
 	label: packets arrive with wrong checksums
 	means: the receiver drops at least 0.1 % of the load's packets because their checksums are \
 		wrong, and these are at least half of what the ends miss

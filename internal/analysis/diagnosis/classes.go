@@ -1,7 +1,11 @@
 package diagnosis
 
-// Classes of the rules about routers and machines.
+// Classes that other code refers to.
 const (
+	Unknown = "unknown" // has no rule; it is the result if no class fits
+	Healthy = "healthy"
+	Tester  = "tester-limited"
+
 	SoftirqOneCore  = "softirq-one-core"
 	SoftirqAllCores = "softirq-all-cores"
 	VPNProcess      = "vpn-process"
@@ -22,14 +26,8 @@ const (
 	PCIeMemory      = "pcie-memory"
 	TunnelBypassed  = "tunnel-bypassed"
 	SharedCPU       = "shared-cpu"
-	OneFlow         = "one-flow"
+	Unstable        = "unstable"
 
-	InlineInspection = "inline-inspection"
-	Unstable         = "unstable"
-)
-
-// Classes of the rules about the path and the ends.
-const (
 	LinkRate      = "link-rate"
 	Shaper        = "shaper"
 	Policer       = "policer"
@@ -44,18 +42,7 @@ const (
 	RandomLoss    = "random-loss"
 	RuleDrop      = "rule-drop"
 	Reordering    = "reordering"
-	ReversePath   = "reverse-path"
-
-	OptionsStripped  = "options-stripped"
-	SmallSegments    = "small-segments"
-	ConntrackInvalid = "conntrack-invalid"
-	CrossTraffic     = "cross-traffic"
-	ShaperBurst      = "shaper-burst"
-	ShaperCPU        = "shaper-cpu"
-
-	ChecksumErrors = "checksum-errors"
-	ReplayWindow   = "replay-window"
-	TCPInTCP       = "tcp-in-tcp"
-	Fragmentation  = "fragmentation"
-	PMTUBlackHole  = "pmtu-black-hole"
+	ReplayWindow  = "replay-window"
+	Fragmentation = "fragmentation"
+	PMTUBlackHole = "pmtu-black-hole"
 )

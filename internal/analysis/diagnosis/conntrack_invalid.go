@@ -8,7 +8,7 @@ import (
 
 // conntrackInvalid describes a rule that drops packets of the load because connection tracking finds them
 // invalid.
-var conntrackInvalid = rule(ConntrackInvalid, `
+var conntrackInvalid = rule("conntrack-invalid", `
 	label: a rule drops packets that connection tracking calls invalid
 	means: packets are lost in a router that has a rule for ct state invalid or untracked; if the \
 		rule has a counter, the counter grows

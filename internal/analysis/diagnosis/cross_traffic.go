@@ -3,7 +3,7 @@ package diagnosis
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // crossTraffic describes other traffic in the queue that limits the load.
-var crossTraffic = rule(CrossTraffic, `
+var crossTraffic = rule("cross-traffic", `
 	label: other traffic uses part of the bottleneck's rate
 	means: a queue throttles, and more than 10 % of what it sends does not belong to the load
 	any: find the source of the other traffic; then share the rate fairly, or measure without it

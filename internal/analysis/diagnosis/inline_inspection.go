@@ -9,7 +9,7 @@ import (
 
 // inlineInspection describes a program that receives each packet or a copy of it, such as an intrusion
 // detection system, a flow exporter or a packet capture.
-var inlineInspection = rule(InlineInspection, `
+var inlineInspection = rule("inline-inspection", `
 	label: a program on the router inspects each packet
 	means: the router has a packet socket for all protocols, an NFQUEUE or a log group, its \
 		processes use at least 10 % of a core, not counting forwarding, and a core is saturated

@@ -8,7 +8,7 @@ import (
 
 // oneFlow describes a single connection on a machine that runs all roles. Sender, router and receiver process
 // its packets in turn, so no core is saturated, and only more connections would raise the rate.
-var oneFlow = rule(OneFlow, `
+var oneFlow = rule("one-flow", `
 	label: one connection occupies this machine's cores in turn
 	means: one machine runs all roles of the lab, and the load is a single TCP connection; the cores \
 		are busy for at least 55 % of the window, but none is saturated; TCP always has data to \

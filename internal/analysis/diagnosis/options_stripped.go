@@ -4,7 +4,7 @@ import "slices"
 
 // optionsStripped describes a connection without the window scale option, whose windows cannot exceed 64 kB
 // (RFC 7323, section 2.3).
-var optionsStripped = rule(OptionsStripped, `
+var optionsStripped = rule("options-stripped", `
 	label: TCP runs without the window scale option
 	means: the ends did not agree on window scaling, and the receive window limits TCP for at \
 		least 40 % of the time

@@ -8,7 +8,7 @@ import (
 
 // reversePath describes a queue that throttles acknowledgements, so that TCP sends no faster than they
 // return.
-var reversePath = rule(ReversePath, `
+var reversePath = rule("reverse-path", `
 	label: the reverse path, which carries the acknowledgements, is saturated
 	means: a queue on the reverse path throttles at least one packet in four, and either has packets \
 		waiting for most of the window or sends at its configured rate, while no queue on the \

@@ -5,13 +5,6 @@ import (
 	"sync"
 )
 
-// Classes that other packages use.
-const (
-	Unknown = "unknown" // has no rule; it is the result if no class fits
-	Healthy = "healthy"
-	Tester  = "tester-limited"
-)
-
 // Rules returns the rule of every class in the order of the reference.
 func Rules() []Rule { return rules() }
 

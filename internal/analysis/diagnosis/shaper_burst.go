@@ -2,7 +2,7 @@ package diagnosis
 
 // shaperBurst describes a shaper that sends less than its configured rate although packets wait and cores are
 // idle. Its burst is used up before its timer fires again (see burst in tc-tbf(8)).
-var shaperBurst = rule(ShaperBurst, `
+var shaperBurst = rule("shaper-burst", `
 	label: a shaper sends less than its configured rate
 	means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
 		rate, and no core is saturated

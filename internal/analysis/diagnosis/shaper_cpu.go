@@ -1,7 +1,7 @@
 package diagnosis
 
 // shaperCPU is like shaperBurst, with a saturated core.
-var shaperCPU = rule(ShaperCPU, `
+var shaperCPU = rule("shaper-cpu", `
 	label: the CPU is too slow for the shaper's rate
 	means: a queue with a configured rate always has packets waiting, but sends at most 80 % of that \
 		rate, and a core is saturated

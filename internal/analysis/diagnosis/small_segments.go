@@ -2,7 +2,7 @@ package diagnosis
 
 // smallSegments describes TCP segments far smaller than Ethernet carries, on saturated CPUs. The cost of a
 // packet hardly depends on its size.
-var smallSegments = rule(SmallSegments, `
+var smallSegments = rule("small-segments", `
 	label: TCP's segments are small
 	means: TCP's segments are smaller than half of an Ethernet packet, and a core that processes \
 		them is saturated

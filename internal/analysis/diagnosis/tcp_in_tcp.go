@@ -7,7 +7,7 @@ import (
 )
 
 // tcpInTCP describes a tunnel over TCP whose retransmissions delay the traffic that it carries.
-var tcpInTCP = rule(TCPInTCP, `
+var tcpInTCP = rule("tcp-in-tcp", `
 	label: losses on the tunnel's own TCP connection stall the traffic inside
 	means: the tunnel runs over TCP, and one of its endpoints retransmits at least 0.3 % of its \
 		segments, not counting the load's retransmissions
