@@ -57,14 +57,13 @@ func (o *Observation) setByPlan(c Cause) string {
 		for _, name := range cell.Names() {
 			level := cell[name]
 			plain, where := factor.Split(name)
-			here := slices.Contains([]string{"", c.Node, c.Node + "." + c.Element}, where)
 			sets := hasFault(level, wanted)
 			if plain == wanted {
 				_, rated := ratedQueue(level)
 				sets = !o.Run.Design.Catalogue.Of(name).AtBaseline(level) && (rated || plain != "queue")
 			}
 
-			if here && sets {
+			if sets && slices.Contains([]string{"", c.Node, c.Node + "." + c.Element}, where) {
 				return name + "=" + level
 			}
 		}
@@ -75,12 +74,10 @@ func (o *Observation) setByPlan(c Cause) string {
 // already reports whether the cell or a router already has a remedy's level or, for a sysctl, a value at
 // least as large.
 func (o *Observation) already(r Remedy) bool {
-	cell := o.Trial.Row.Factors
-	if slices.ContainsFunc(cell.Names(), func(name string) bool {
-		plain, _ := factor.Split(name)
-		return plain == r.Factor && cell[name] == r.Level
-	}) {
-		return true
+	for _, level := range factor.Name(r.Factor).Each(o.Trial.Row.Factors) {
+		if level == r.Level {
+			return true
+		}
 	}
 
 	wanted, err := strconv.ParseFloat(r.Level, 64)

@@ -328,33 +328,29 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy checks whether an end limits TCP. metric names the share of the time in which the end did so.
-func (s *sweep) limitedBy(metric, words string, terms ...Term) Candidate {
+// limitedBy checks whether an end limits TCP. metric is the share of the time in which the end did so.
+func (s *sweep) limitedBy(what, metric string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
 	return special(append(terms, requires("limits-tcp", share, .15, .5))...).
-		facts(seen(metric, share, words, share, s.windowBytes()))
+		facts(seen(metric, share, "the %s limits TCP for %h of the time, with %k in flight", what, share,
+			s.windowBytes()))
 }
 
 func checkWindow(s *sweep) Candidate {
-	return s.limitedBy(metrics.RwndLimited,
-		"the receive window limits TCP for %h of the time, with %k in flight",
-		requires("per-flow", s.perFlow())).
+	return s.limitedBy("receive window", metrics.RwndLimited, requires("per-flow", s.perFlow())).
 		text("the receive window is too small: %k per RTT", s.windowBytes())
 }
 
 func checkReader(s *sweep) Candidate {
-	return s.limitedBy(metrics.RwndLimited,
-		"the receive window limits TCP for %h of the time, with %k in flight",
-		requires("shared", 1-s.perFlow())).
+	return s.limitedBy("receive window", metrics.RwndLimited, requires("shared", 1-s.perFlow())).
 		text("the receiving application reads only %b", s.one.goodput())
 }
 
 func checkSendBuffer(s *sweep) Candidate {
-	return s.limitedBy(metrics.SndbufLimited,
-		"the send buffer limits TCP for %h of the time, with %k in flight").
+	return s.limitedBy("send buffer", metrics.SndbufLimited).
 		text("the send buffer is too small: %k per RTT", s.windowBytes())
 }
 

@@ -93,8 +93,9 @@ func (p *Path) addBoth(cells []Cell) {
 
 	e := seen(metrics.Goodput, both, "both directions at once reach %h of the sum of the two alone",
 		both/(up+down))
-	quiet := func(d PathDirection) bool { return d.Class == Tester }
-	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
+	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, func(d PathDirection) bool {
+		return d.Class == Tester
+	}) {
 		e.Text += ": they share a limit"
 	}
 

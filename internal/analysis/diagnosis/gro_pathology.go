@@ -1,9 +1,6 @@
 package diagnosis
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 )
 
@@ -26,8 +23,7 @@ var groPathology = rule(GROPathology, `
 	}
 
 	for _, at := range o.ports(o.Routers()...) {
-		offloads := o.Run.Facts(at.Node)["device:"+at.Element+":offloads"]
-		if !slices.Contains(strings.Fields(offloads), "rx-gro-list") {
+		if !among("rx-gro-list", o.Run.Facts(at.Node)["device:"+at.Element+":offloads"]) {
 			continue
 		}
 

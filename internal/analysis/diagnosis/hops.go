@@ -255,11 +255,8 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	for _, name := range cell.Names() {
 		plain, where := factor.Split(name)
 		level := cell[name]
-		here := where == at.Node || where == at.Node+"."+at.Element
-		if plain == name {
-			here = slices.Contains(o.Routers(), at.Node)
-		}
-
+		here := where == at.Node || where == at.Node+"."+at.Element ||
+			where == "" && slices.Contains(o.Routers(), at.Node)
 		if !here || level == "off" || !among(plain, "shape queue") && !hasFault(level,
 			"link_rate") {
 			continue

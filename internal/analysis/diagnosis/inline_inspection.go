@@ -64,8 +64,8 @@ func (o *Observation) inspects(node string) (what, why string) {
 			what = say("NFQUEUE %d", v.NFQueues[0].Number)
 		}
 
-		quiet := o.perSecond(o.total(place{Node: node}, "kernellog", "lines")) < 5
-		if v.Filter != nil && quiet && slices.ContainsFunc(v.Filter.Rules, logs) {
+		lines := o.perSecond(o.total(place{Node: node}, "kernellog", "lines"))
+		if v.Filter != nil && lines < 5 && slices.ContainsFunc(v.Filter.Rules, logs) {
 			what = "a log group of the packet filter"
 		}
 	}

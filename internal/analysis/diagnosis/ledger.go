@@ -172,7 +172,7 @@ func (o *Observation) accounts(hops []hop, data bool) (out []Account) {
 	for i, h := range hops {
 		stack := accountAt(place{h.out.Node, "ip"}, StageIP)
 		filtersOut, filtersIn := split(o.filterAccounts(h), h.out.Node)
-		leaving, arriving := split(o.queueAccounts(h), h.out.Node)
+		leaving, arriving := o.queueAccounts(h)
 		stack.Out = cmp.Or(leaving[0].In, o.wire(h.out, "tx"))
 		if i == 0 || hops[i-1].in.Node != h.out.Node {
 			sent, ok := o.grew(h.out.Node, "TcpOutSegs TcpRetransSegs UdpOutDatagrams Udp6OutDatagrams")
@@ -224,23 +224,24 @@ func (o *Observation) filterAccounts(h hop) (out []Account) {
 	return out
 }
 
-// queueAccounts returns the queues of a hop. For the node that packets leave, it returns at least one
-// account.
-func (o *Observation) queueAccounts(h hop) (out []Account) {
+// queueAccounts returns the queues of a hop: at least one at the node that packets leave, and those at the next
+// node.
+func (o *Observation) queueAccounts(h hop) (leaving, arriving []Account) {
 	queues, why := o.queues([]hop{h})
+	var all []Account
 	for _, q := range queues {
-		out = append(out, o.queueAccount(q))
+		all = append(all, o.queueAccount(q))
 	}
 
-	leaving, _ := split(out, h.out.Node)
+	leaving, arriving = split(all, h.out.Node)
 	if len(leaving) == 0 {
 		none := accountAt(h.out, StageQueue)
 		none.Out = o.wire(h.out, "tx")
 		none.Missing = why
-		out = append(out, none)
+		leaving = append(leaving, none)
 	}
 
-	return out
+	return leaving, arriving
 }
 
 // leftLast returns the number of packets that left the last stage that counted them. It returns nil if that

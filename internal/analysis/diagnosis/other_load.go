@@ -117,11 +117,11 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	switch {
 	case s.Node == record.HostNode:
 		lab, _ := o.cpuTime(s.Node, "lab_cpu_ns")
-		guests := o.value("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
 		if known && !userspace {
 			// Part of the softirq time is charged to interrupted processes.
-			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
+			foreign += max(lab-o.value("guests_cpu_ratio")-o.perSecond(engine)-own-
+				chargedSoftirq*s.softirq(), 0)
 		}
 
 		return foreign, own, why

@@ -118,8 +118,8 @@ func (o *Observation) diesInside() []Term {
 
 	loss, _, _ := o.lossOf()
 	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
-	share := ratio(math.Round(d.packets), d.missed)
-	return []Term{requires("dies-inside", share, .3, .7).by(d.died()), requires("lossy", loss, .0005, .003)}
+	return []Term{requires("dies-inside", ratio(math.Round(d.packets), d.missed), .3, .7).by(d.died()),
+		requires("lossy", loss, .0005, .003)}
 }
 
 // died returns the node on the load's path whose network stack lost the most packets that no other class
@@ -181,8 +181,7 @@ func (o *Observation) lostInIP(at place) (packets float64, ok bool) {
 		"IpInHdrErrors IpInAddrErrors IpInDiscards IpExtInNoRoutes IpFragFails IpReasmReqds Ip6InHdrErrors "+
 		"Ip6InAddrErrors Ip6InDiscards Ip6InNoRoutes Ip6InTooBigErrors Ip6ReasmReqds")
 	whole, _ := o.grew(at.Node, "IpReasmOKs Ip6ReasmOKs")
-	tracked := o.total(place{Node: at.Node}, "conntrack", "drop")
-	return max(received-gone+whole-tracked, 0), ok
+	return max(received-gone+whole-o.total(place{Node: at.Node}, "conntrack", "drop"), 0), ok
 }
 
 const (

@@ -27,8 +27,7 @@ func explainAway(all []Candidate) {
 		}
 
 		classes := SymptomsOf(j.Class)
-		starves := func(e Fact) bool { return e.Metric == guestRan }
-		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, starves) {
+		if slices.ContainsFunc(j.Facts, func(e Fact) bool { return e.Metric == guestRan }) {
 			classes = append(classes, classesOf("in-guest")...)
 		}
 

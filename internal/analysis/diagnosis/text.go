@@ -25,7 +25,8 @@ type Words struct {
 	//     saturated CPU is not the cause.
 	//   - busy-cores: cores are busy, which a high cost per packet explains.
 	//   - in-router: the router is saturated. If the tester is, the router's maximum was not reached.
-	//   - in-guest: cores of a guest are saturated, or only look so because the host does not let them run.
+	//   - in-guest: cores of a guest are saturated, or only look so because other work keeps them from
+	//     running.
 	Traits []string
 	// Explains lists classes, by name or trait, that the class explains: it causes them, or keeps them from
 	// being the limit. A saturated core or process forwards as much as it can, so congestion control, on
