@@ -51,7 +51,7 @@ func (o *Observation) remedies(c Cause, all []Remedy) []Remedy {
 
 // setByPlan returns the plan's level that sets the limit at a cause's place, or "" if there is none.
 func (o *Observation) setByPlan(c Cause) string {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	r, _ := RuleOf(c.Class)
 	for _, wanted := range slices.Concat(r.Planted, r.Costly) {
 		for _, name := range cell.Names() {
@@ -74,7 +74,7 @@ func (o *Observation) setByPlan(c Cause) string {
 // already reports whether the cell or a router already has a remedy's level or, for a sysctl, a value at
 // least as large.
 func (o *Observation) already(r Remedy) bool {
-	for _, level := range factor.Name(r.Factor).Each(o.Trial.Row.Factors) {
+	for _, level := range factor.Name(r.Factor).Each(o.Row.Factors) {
 		if level == r.Level {
 			return true
 		}
@@ -93,7 +93,7 @@ const wireguardMTU = 1420
 
 // tunnelFits reports whether a tunnel is known to have an MTU of at most wireguardMTU.
 func tunnelFits(o *Observation) bool {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	if factor.MTU.In(cell) && factor.MTU.Number(cell) <= wireguardMTU {
 		return true
 	}

@@ -30,7 +30,7 @@ func tcpTimes(o *Observation) (s tcpShares, why string) {
 // report them. A size of 0 means unknown.
 func (o *Observation) buffers() (send, receive float64) {
 	read := func(key string) float64 {
-		v, _ := strconv.ParseFloat(o.Trial.Traffic.Details[key], 64)
+		v, _ := strconv.ParseFloat(o.Traffic.Details[key], 64)
 		return v
 	}
 	switch o.load().Direction {
@@ -46,7 +46,7 @@ func (o *Observation) buffers() (send, receive float64) {
 func (o *Observation) inFlight() (bytes, rtt float64) {
 	got := o.goodput()
 	rtt = o.value("rtt_tcp_ns")
-	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
+	return got / 8 * rtt / 1e9 / float64(max(len(o.Traffic.Flows), 1)), rtt
 }
 
 // zeroWindows returns how often per second the receiver advertised a zero window. ok is false if the counters

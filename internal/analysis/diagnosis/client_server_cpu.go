@@ -3,7 +3,7 @@ package diagnosis
 // threadUse returns the CPU time of an end's load generator as shares of the window: the share of its busiest
 // thread, and the sum over all threads.
 func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
-	for _, u := range o.Trial.Traffic.Ends {
+	for _, u := range o.Traffic.Ends {
 		if u.Node != node {
 			continue
 		}

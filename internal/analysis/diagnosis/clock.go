@@ -25,9 +25,9 @@ func throttledFact(node string, share float64) Fact {
 // fell returns the decrease in the received rate from the first third of the window to the last: 0.5 = half.
 func (o *Observation) fell() float64 {
 	var early, late float64
-	curves, _ := metrics.Received(o.Trial.Traffic)
+	curves, _ := metrics.Received(o.Traffic)
 	for _, curve := range curves {
-		c := Column{curve: curve, w: o.Trial.Window}
+		c := Column{curve: curve, w: o.Window}
 		a, ok1 := c.GrewIn(0, .34)
 		b, ok2 := c.GrewIn(.66, 1)
 		if ok1 && ok2 {

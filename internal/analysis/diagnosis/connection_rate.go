@@ -22,7 +22,7 @@ var connectionRate = rule(ConnectionRate, `
 		$ echo net.pf.states_hashsize=1048576 >> /boot/loader.conf
 		risk: more memory; gained 15 % at 100,000 states (netbenches)
 `, func(o *Observation) Candidate {
-	flows := o.Trial.Traffic.ShortFlows
+	flows := o.Traffic.ShortFlows
 	if flows == nil || flows.Kept {
 		return excluded()
 	}

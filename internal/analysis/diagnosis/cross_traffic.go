@@ -28,7 +28,7 @@ func (o *Observation) othersBps(q queue) float64 {
 		segment = o.mss()
 	}
 
-	if !ok || segment == 0 || o.tunnel() != "" || o.Trial.Traffic.ShortFlows != nil {
+	if !ok || segment == 0 || o.tunnel() != "" || o.Traffic.ShortFlows != nil {
 		return 0
 	}
 

@@ -159,12 +159,12 @@ func Examine(o *Observation) []Candidate {
 	for i, r := range Rules() {
 		j := &out[i]
 		for k := range j.Facts {
-			j.Facts[k].Trial = o.Trial.ID
+			j.Facts[k].Trial = o.ID
 		}
 
 		if j.Against != nil {
 			j.Against = new(*j.Against)
-			j.Against.Trial = o.Trial.ID
+			j.Against.Trial = o.ID
 		}
 
 		if j.Score > 0 {
@@ -187,7 +187,7 @@ func Rate(all []Candidate, w Weights) {
 // examine applies a rule to one trial, without a score.
 func (r Rule) examine(o *Observation) Candidate {
 	j := missing("the trial failed")
-	if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.Has("of-failed") {
+	if o.Status != record.TrialFailed && o.Traffic != nil || r.Has("of-failed") {
 		j = checked(r.Check, o)
 	}
 

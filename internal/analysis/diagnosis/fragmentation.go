@@ -43,7 +43,7 @@ var fragmentation = rule(Fragmentation, `
 	}
 
 	got := o.goodput()
-	share := fragments / 2 / max(got/8*o.Trial.Window.Seconds()/1400, 20)
+	share := fragments / 2 / max(got/8*o.Window.Seconds()/1400, 20)
 	e := fact("IpFragCreates", at, "ip", fragments,
 		"%.0f fragments in the window, for %h of the packets", fragments, min(share, 1))
 	if fragments < 20 {

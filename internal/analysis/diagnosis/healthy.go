@@ -87,7 +87,7 @@ func (o *Observation) allConnections() Candidate {
 // connected returns two shares of the flows that were due in the window: the flows that completed by its end,
 // and the flows that failed. If flows start at random times, the number due varies.
 func (o *Observation) connected() (done, failed float64) {
-	flows := o.Trial.Traffic.ShortFlows
+	flows := o.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {
 		return 0, 0
 	}

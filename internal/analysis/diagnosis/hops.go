@@ -250,7 +250,7 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 // emulated link, and whether the queue's classes have FIFOs. The plan or the owner may have configured the
 // rate.
 func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	set := false
 	for _, name := range cell.Names() {
 		plain, where := factor.Split(name)
@@ -308,7 +308,7 @@ const managing = "htb hfsc cake fq_codel codel fq_pie pie"
 // kindOf returns the kind of a port's qdisc, and whether it has classes or is in managing. If the qdisc was
 // replaced, each kind has its own columns, and the latest kind counts.
 func (o *Observation) kindOf(at place) (kind string, managed bool) {
-	table, _ := metrics.SamplesOf(o.Trial.Nodes[at.Node], "qdisc")
+	table, _ := metrics.SamplesOf(o.Nodes[at.Node], "qdisc")
 	latest := int64(math.MinInt64)
 	for i, name := range table.Names {
 		of, stem, _ := strings.Cut(name, "/")
@@ -319,7 +319,7 @@ func (o *Observation) kindOf(at place) (kind string, managed bool) {
 		}
 
 		for row, t := range table.T {
-			if t <= o.Trial.Window.End && t > latest && table.V[i][row] == 1 {
+			if t <= o.Window.End && t > latest && table.V[i][row] == 1 {
 				kind, latest = k, t
 			}
 		}
@@ -375,15 +375,15 @@ func (o *Observation) resent() (share float64, ok bool) {
 		return 0, false
 	}
 
-	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), true
+	return ratio(count, count+got/8*o.Window.Seconds()/float64(mss)), true
 }
 
 // tcpFlows returns the load's TCP flows.
 func (o *Observation) tcpFlows() (out []record.Flow) {
-	if o.Trial.Traffic == nil {
+	if o.Traffic == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(o.Trial.Traffic.Flows),
+	return slices.DeleteFunc(slices.Clone(o.Traffic.Flows),
 		func(f record.Flow) bool { return f.TCP == nil })
 }
 

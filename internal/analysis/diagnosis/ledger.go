@@ -135,7 +135,7 @@ func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
 
 // Ledger returns the accounts of the trial, or nil if its path is unknown. The result is cached.
 func (o *Observation) Ledger() *Ledger {
-	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
+	if o.ledger == nil && len(o.hops()) > 0 && o.Traffic != nil {
 		o.ledger = o.makeLedger()
 	}
 	return o.ledger
@@ -143,7 +143,7 @@ func (o *Observation) Ledger() *Ledger {
 
 func (o *Observation) makeLedger() *Ledger {
 	hops := o.hops()
-	l := &Ledger{Trial: o.Trial.ID, Data: o.accounts(hops, true), Sender: o.senderLedger()}
+	l := &Ledger{Trial: o.ID, Data: o.accounts(hops, true), Sender: o.senderLedger()}
 	if o.IsTCP() && !o.bothWays() {
 		l.Acks = o.accounts(reversed(hops), false)
 	}
@@ -224,8 +224,8 @@ func (o *Observation) filterAccounts(h hop) (out []Account) {
 	return out
 }
 
-// queueAccounts returns the queues of a hop: at least one at the node that packets leave, and those at the next
-// node.
+// queueAccounts returns the queues of a hop: at least one at the node that packets leave, and those at the
+// next node.
 func (o *Observation) queueAccounts(h hop) (leaving, arriving []Account) {
 	queues, why := o.queues([]hop{h})
 	var all []Account
@@ -274,7 +274,7 @@ func (o *Observation) hopProbes(at place, direction string) (f frames) {
 	links := o.Topology().Links
 	for i, link := range links[:max(len(links)-1, 0)] {
 		e := slices.Index(link.Ends[:], record.TopoPort{Node: at.Node, Port: at.Element})
-		for _, h := range o.Trial.Hops {
+		for _, h := range o.Hops {
 			if e < 0 || h.Loaded == nil || h.Number <= i {
 				continue
 			}

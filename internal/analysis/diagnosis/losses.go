@@ -53,7 +53,7 @@ const minOutage = 3
 // probes during which no data arrives. If many probes are also lost outside of such runs, as under random
 // loss, there are no outages.
 func (o *Observation) outages() (n int, ns float64) {
-	l := o.Trial.Loaded
+	l := o.Loaded
 	if l == nil || o.shortGaps(l.IntervalNs) {
 		return 0, 0
 	}
@@ -90,7 +90,7 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	}
 
 	during := record.Window{Start: l.SentAt[first], End: l.SentAt[end-1] + l.IntervalNs}
-	flows := o.Trial.Traffic.Flows
+	flows := o.Traffic.Flows
 	var span, bytes, total float64
 	for _, f := range flows {
 		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))
@@ -110,7 +110,7 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 // shortGaps reports whether the load's datagrams were numbered and every gap was short: less than half of the
 // datagrams that a flow sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) (counted bool) {
-	for _, f := range o.Trial.Traffic.Flows {
+	for _, f := range o.Traffic.Flows {
 		if f.Packets == nil || f.Packets.Duplicates == nil {
 			continue
 		}
@@ -149,7 +149,7 @@ func (o *Observation) fullest() float64 {
 // late rather than lost. Kernels before 4.19 do not count seen.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
-	packets := o.goodput() / 8 * o.Trial.Window.Seconds() / 1448
+	packets := o.goodput() / 8 * o.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
 	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv TcpExtTCPDSACKOfoRecv")
 	again := o.value(metrics.Retransmits)

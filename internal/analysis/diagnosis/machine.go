@@ -187,7 +187,7 @@ func ratio(a, b float64) float64 {
 }
 
 // perSecond converts a count in the window to a rate per second.
-func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Trial.Window.Seconds()) }
+func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Window.Seconds()) }
 
 // forwarded returns the number of packets that a router's ports received in the window. Tunnel devices do not
 // count.
@@ -204,7 +204,7 @@ func (o *Observation) isPort(node, device string) bool {
 
 // tunnel returns the tunnel that the load actually used, or "" for none.
 func (o *Observation) tunnel() string {
-	name := cmp.Or(o.Trial.Resolved["tunnel"], o.Factor(factor.Tunnel))
+	name := cmp.Or(o.Resolved["tunnel"], o.Factor(factor.Tunnel))
 	if name == factor.NoTunnel {
 		return ""
 	}
@@ -231,7 +231,7 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 
 		ns, has := c.GrewIn(from, 1)
 		if has {
-			share = max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds()))
+			share = max(share, ns/1e9/((1-from)*o.Window.Seconds()))
 			ok = true
 		}
 	}

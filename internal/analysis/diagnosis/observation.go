@@ -14,7 +14,7 @@ import (
 )
 
 // nodes returns the names of the sampled nodes, sorted.
-func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Trial.Nodes)) }
+func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Nodes)) }
 
 // ends returns the first and the last value in the window.
 func (c Column) ends() (first, last float64) {
@@ -34,8 +34,8 @@ func (c Column) ends() (first, last float64) {
 
 // Observation holds the data of one trial that rules read, and reference values to compare it with.
 type Observation struct {
+	*record.Trial
 	Run     *record.Run
-	Trial   *record.Trial
 	Metrics *metrics.Measured
 	Reasons []evidence.Reason      // reasons given by the validity gate
 	Line    Limit                  // rate limit of the path, stated or detected
@@ -79,19 +79,19 @@ func (o *Observation) idle(name string) (float64, bool) {
 func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
 
 func (o *Observation) load() record.Load {
-	if o.Trial.Traffic == nil { // the trial failed
+	if o.Traffic == nil { // the trial failed
 		return record.Load{Direction: o.Factor(factor.Direction)}
 	}
-	return o.Trial.Traffic.Load
+	return o.Traffic.Load
 }
 
 // Factor returns the level of a factor in the trial.
-func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
+func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Row.Factors) }
 
 // Topology returns the trial's topology. If the run has no topology, the result contains only the names of
 // the ends.
 func (o *Observation) Topology() *record.Topology {
-	return cmp.Or(metrics.TopologyOf(o.Run, o.Trial.Row.Factors),
+	return cmp.Or(metrics.TopologyOf(o.Run, o.Row.Factors),
 		&record.Topology{Near: "client", Far: "server"})
 }
 
@@ -133,12 +133,12 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 		return columns, ""
 	}
 
-	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
+	table, why := metrics.SamplesOf(o.Nodes[node], probe)
 	if table == nil {
 		return nil, why
 	}
 
-	w := o.Trial.Window
+	w := o.Window
 	if w.End == 0 && len(table.T) > 0 { // the trial failed before its window began: use all samples
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}

@@ -108,7 +108,7 @@ const chargedSoftirq = .4
 // agent used.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	foreign, why := o.cpuTime(s.Node, "foreign_cpu_ns")
-	for _, c := range o.Trial.Nodes[s.Node].Cost {
+	for _, c := range o.Nodes[s.Node].Cost {
 		own += ratio(float64(c.CPUNs), float64(c.OverNs))
 	}
 

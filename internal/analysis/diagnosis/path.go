@@ -116,7 +116,7 @@ func (o *Observation) generatorStage(node string) Stage {
 		role = receiving
 	}
 
-	if o.Trial.Traffic != nil {
+	if o.Traffic != nil {
 		if share, _, ok := o.threadUse(node); ok {
 			return stageAt(at, role, share, "one core (busiest thread)")
 		}

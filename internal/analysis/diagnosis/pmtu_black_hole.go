@@ -46,7 +46,7 @@ var pmtuBlackHole = rule(PMTUBlackHole, `
 				"the %s dropped %.0f packets larger than the next link's MTU", at, drops))
 	}
 
-	f := o.Trial.Failure
+	f := o.Failure
 	if f != nil {
 		if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 			return missing("the trial failed: " + f.Error)

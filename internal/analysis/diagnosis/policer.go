@@ -55,6 +55,6 @@ var policer = rule(Policer, `
 // blind reports whether no router on the path was sampled.
 func (o *Observation) blind() bool {
 	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
-		return len(o.Trial.Nodes[node].Samples) > 0
+		return len(o.Nodes[node].Samples) > 0
 	})
 }

@@ -55,7 +55,7 @@ var randomLoss = rule(RandomLoss, `
 	}
 
 	arrive := 0.0
-	if l := o.Trial.Loaded; l != nil && loaded == 0 {
+	if l := o.Loaded; l != nil && loaded == 0 {
 		arrive = loss * float64(len(l.RTT)) // number of probes that would have been lost, too
 	}
 

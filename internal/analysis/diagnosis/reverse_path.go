@@ -61,7 +61,7 @@ func (o *Observation) acksDie() Candidate {
 		return missing("acknowledgements were not counted")
 	}
 
-	if o.Trial.Traffic.ShortFlows != nil {
+	if o.Traffic.ShortFlows != nil {
 		return missing("the packets on the way back open connections, too")
 	}
 

@@ -132,7 +132,7 @@ func (o *Observation) died() (worst deaths, why string) {
 
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
 	stages := l.Data
-	if o.Trial.Traffic.ShortFlows != nil { // a connection needs the packets of both directions
+	if o.Traffic.ShortFlows != nil { // a connection needs the packets of both directions
 		stages = slices.Concat(l.Data, l.Acks)
 	}
 
@@ -208,7 +208,7 @@ func (o *Observation) missed() (n float64, why string) {
 		return o.value(metrics.Retransmits), ""
 	}
 
-	for _, f := range o.Trial.Traffic.Flows {
+	for _, f := range o.Traffic.Flows {
 		if f.Packets == nil {
 			return 0, "nothing counted lost packets"
 		}

@@ -44,7 +44,7 @@ var sharedCPU = rule(SharedCPU, `
 func (o *Observation) knownUser(s system) Term {
 	other, _, _ := o.otherWork(s)
 	known := degree(other/float64(len(s.Cores)), .2, .5)
-	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
+	if flows := o.Traffic.ShortFlows; flows != nil && !flows.Kept {
 		known = 1
 	}
 

@@ -84,7 +84,7 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 	again *= ratio(unexplained, max(o.value(metrics.Retransmits), 1))
 	bytes, rtt := o.inFlight()
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds to grow from half the window to the whole
-	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
+	early := min(degree(q.early, 3, 10), degree(grows/o.Window.Seconds(), .5, 2),
 		degree(again, .002, .0005), degree(held, .5, .9))
 	return q.candidate(o.overflows(q, requires("drops", early), 3e6, 10e6)...).
 		gain(o.gainToTester()).

@@ -44,7 +44,7 @@ const takenWhole = "log_flood cpu_hog cpu_tightening reorder loss tiny_queue bac
 
 // statedTests returns experiments that scale a level of the cell.
 func (o *Observation) statedTests(r Rule) (out []Experiment) {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	for _, wanted := range r.Planted {
 		for _, name := range cell.Names() {
 			plain, _ := factor.Split(name)
@@ -64,7 +64,7 @@ func (o *Observation) statedTests(r Rule) (out []Experiment) {
 // statedTest returns an experiment that scales the resource that a level of the cell sets, or removes the
 // level if it cannot be scaled.
 func (o *Observation) statedTest(name, wanted string) Experiment {
-	level := o.Trial.Row.Factors[name]
+	level := o.Row.Factors[name]
 	none := cmp.Or(o.Run.Design.Catalogue.Of(name).Without, &factor.Without{}).Level
 	if _, rated := ratedQueue(level); none == "" && rated {
 		none = longQueue
@@ -209,7 +209,7 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 		}
 	}
 	flows := func(expect float64, why string) {
-		now := float64(max(factor.Streams.Number(o.Trial.Row.Factors), 1))
+		now := float64(max(factor.Streams.Number(o.Row.Factors), 1))
 		out = append(out, scaled(factor.Streams, now, expect, why, 2, 4))
 	}
 	switch r.Kind {
@@ -265,7 +265,7 @@ func (o *Observation) crossTraffic() Experiment {
 		Resource: []float64{.7, .4, .2},
 	}
 	before := ""
-	level := o.Trial.Row.Factors[e.Factor]
+	level := o.Row.Factors[e.Factor]
 	if level != "" && level != "none" {
 		before = level + "+"
 	}
@@ -280,7 +280,7 @@ func (o *Observation) crossTraffic() Experiment {
 // statesWindow reports whether the cell sets the bytes that may be in flight, so that no other setting has an
 // effect.
 func (o *Observation) statesWindow() bool {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	return factor.SocketBuffer.In(cell) || slices.ContainsFunc(cell.Names(), func(name string) bool {
 		return hasFault(cell[name], "receive_buffer") || hasFault(cell[name], "send_buffer")
 	})
@@ -295,7 +295,7 @@ func (o *Observation) lossy() bool {
 
 // packetSize returns the size of the packets or segments that the cell sends, and the factor that sets it.
 func (o *Observation) packetSize() (float64, factor.Name) {
-	cell := o.Trial.Row.Factors
+	cell := o.Row.Factors
 	switch {
 	case o.IsTCP():
 		return float64(o.mss()), factor.MSS
@@ -317,7 +317,7 @@ func (o *Observation) minWindow() float64 {
 // fit adapts the steps of an experiment to the cell: segment sizes and quotas are relative to the cell's own.
 // It omits steps that change nothing.
 func (o *Observation) fit(e Experiment) Experiment {
-	now := o.Trial.Row.Factors[e.Factor]
+	now := o.Row.Factors[e.Factor]
 	size, sizes := o.packetSize()
 	steps := e.Steps
 	resource := e.Resource

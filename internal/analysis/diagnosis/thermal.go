@@ -33,7 +33,7 @@ var thermal = rule(Thermal, `
 		}
 	}
 
-	if o.Trial.Window.Seconds() < minFallWindow {
+	if o.Window.Seconds() < minFallWindow {
 		return missing("the window is too short to show a decline: it must be at least three seconds")
 	}
 
