@@ -270,8 +270,8 @@ func conclude(checked []Candidate) *Diagnosis {
 	for _, j := range examined {
 		switch {
 		case j.Score > 0 && (j.Confidence >= MinShown || j.Score >= contributes):
-			r, _ := RuleOf(j.Class)
 			if j.Remedies == nil { // because the blackbox analysis sets no remedies
+				r, _ := RuleOf(j.Class)
 				j.Remedies = r.Remedies
 			}
 
@@ -300,14 +300,19 @@ func conclude(checked []Candidate) *Diagnosis {
 	}
 
 	d.Confidence = unknown
-	i := slices.IndexFunc(examined, func(j Candidate) bool { return j.Elsewhere != "" })
-	if i >= 0 {
-		d.Text = examined[i].Elsewhere
-		d.Node = examined[i].Node
-		d.Element = examined[i].Element
-		if examined[i].ElsewhereNode != "" {
-			d.Node, d.Element = examined[i].ElsewhereNode, ""
+	for _, j := range examined {
+		if j.Elsewhere == "" {
+			continue
 		}
+
+		d.Text = j.Elsewhere
+		d.Node = j.Node
+		d.Element = j.Element
+		if j.ElsewhereNode != "" {
+			d.Node, d.Element = j.ElsewhereNode, ""
+		}
+
+		break
 	}
 
 	return d
