@@ -52,9 +52,8 @@ type Proof struct {
 
 // Answer is the response to one step. Ratio is the rate ÷ the untouched rate in the same block.
 type Answer struct {
-	Level    string           `json:"level"`
-	Resource float64          `json:"resource"`
-	Ratio    statistics.Value `json:"ratio"`
+	record.SweepStep
+	Ratio statistics.Value `json:"ratio"`
 }
 
 // Steps holds the rates of an experiment. Untouched maps each block to the rates of its windows without a
@@ -122,7 +121,7 @@ func (p *Proof) checkSteps(d Steps, base map[int]float64) {
 			continue
 		}
 
-		a := Answer{step.Level, step.Resource, summariseLogs(ratios)}
+		a := Answer{step, summariseLogs(ratios)}
 		p.Answers = append(p.Answers, a)
 		if step.Resource > 1 && p.falls() { // the step only looks for the next limit
 			// A raised limit may itself reduce the rate, but does so less if it is raised further.
