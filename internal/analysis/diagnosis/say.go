@@ -66,6 +66,4 @@ func (n number) Format(to fmt.State, verb rune) {
 func (c Core) String() string { return "core " + strings.TrimPrefix(c.Name, "cpu") }
 
 // seen returns a fact about the load, measured by its ends.
-func seen(metric string, value float64, text string, args ...any) Fact {
-	return fact(metric, "", "", value, text, args...)
-}
+var seen = place{}.fact

@@ -27,20 +27,10 @@ const (
 	Contradicts
 )
 
-func requires(name string, x float64, bounds ...float64) Term {
-	return term(Requires, name, x, bounds)
-}
-
-func supports(name string, x float64, bounds ...float64) Term {
-	return term(Supports, name, x, bounds)
-}
-
-func contradicts(name string, x float64, bounds ...float64) Term {
-	return term(Contradicts, name, x, bounds)
-}
+var requires, supports, contradicts = Requires.term, Supports.term, Contradicts.term
 
 // term returns a term. It is met to degree(x, bounds[0], bounds[1]) or, without bounds, to the degree x.
-func term(kind TermKind, name string, x float64, bounds []float64) Term {
+func (kind TermKind) term(name string, x float64, bounds ...float64) Term {
 	if len(bounds) == 2 {
 		x = degree(x, bounds[0], bounds[1])
 	}
