@@ -1,23 +1,13 @@
 package diagnosis
 
 import (
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// bytesText formats a number of bytes, such as "512 kB".
-func bytesText(n float64) string {
-	if n < 1000 {
-		n = math.Round(n)
-	}
-	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
-}
 
 // numbers returns the facts about one direction that are shown for every class.
 func (s *sweep) numbers() (out factList) {

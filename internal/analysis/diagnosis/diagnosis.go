@@ -401,12 +401,13 @@ func weigh(all []Candidate) (unknown float64) {
 	}
 
 	sum := math.Exp(-highest)
-	for _, j := range all {
-		sum += math.Exp(j.Score - highest)
+	for i, j := range all {
+		all[i].Confidence = math.Exp(j.Score - highest)
+		sum += all[i].Confidence
 	}
 
 	for i := range all {
-		all[i].Confidence = math.Exp(all[i].Score-highest) / sum
+		all[i].Confidence /= sum
 	}
 
 	return math.Exp(-highest) / sum

@@ -228,21 +228,28 @@ func (o *Observation) queueAt(at place) (q queue, why string) {
 		return q, cmp.Or(why, "no port on the path has a queue with counters")
 	}
 
-	q = queue{place: at, packets: packets, waited: 1, drops: o.total(at, "qdisc", "drops")}
-	q.early = o.columnAt(at, "qdisc", "drops").grewBefore()
-	q.refused = o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore()
-	// The kernel counts segments as packets, but counts overlimits per merged packet.
-	q.overlimits = ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(o.passed(at, "tx"))
-	q.kind, q.managed = o.kindOf(at)
-	q.rateBps = 8 * o.perSecond(o.passed(at, "tx").bytes)
-	q.setBps, q.owned, q.fifos = o.setTo(at)
-	q.full = o.filled(at, q.kind)
-	q.polices = o.found(at).Polices(true)
-	share, sampled := o.columnAt(at, "qdisc", "qlen_packets").waited()
-	if sampled {
-		q.waited = share
+	device := o.found(at)
+	sent := o.passed(at, "tx")
+	q = queue{
+		place:   at,
+		packets: packets,
+		drops:   o.total(at, "qdisc", "drops"),
+		early:   o.columnAt(at, "qdisc", "drops").grewBefore(),
+		refused: o.total(at, "netdev", "tx_dropped") + o.columnAt(at, "netdev", "tx_dropped").grewBefore(),
+		// The kernel counts segments as packets, but counts overlimits per merged packet.
+		overlimits: ratio(o.total(at, "qdisc", "overlimits"), packets) * o.pieces(sent),
+		rateBps:    8 * o.perSecond(sent.bytes),
+		polices:    device.Polices(true),
 	}
-
+	q.kind, q.managed = o.kindOf(at)
+	q.setBps, q.owned, q.fifos = o.setTo(at)
+	length := o.columnAt(at, "qdisc", "qlen_packets")
+	share, sampled := length.waited()
+	q.waited = max(share, yes(!sampled))
+	root, _ := device.Root()
+	longest, _ := length.Largest()
+	q.full = device.Missing == "" && root.Kind == q.kind && root.LimitPackets > 0 &&
+		longest >= .9*root.LimitPackets
 	return q, ""
 }
 
@@ -288,15 +295,6 @@ func (o *Observation) setTo(at place) (bps float64, owned, fifos bool) {
 	}
 
 	return bps, bps > 0, fifos
-}
-
-// filled reports whether a sample shows a port's queue at least 90 % full. It needs the queue's limit from
-// the inventory.
-func (o *Observation) filled(at place, kind string) bool {
-	d := o.found(at)
-	root, _ := d.Root()
-	longest, _ := o.columnAt(at, "qdisc", "qlen_packets").Largest()
-	return d.Missing == "" && root.Kind == kind && root.LimitPackets > 0 && longest >= .9*root.LimitPackets
 }
 
 // shaping lists the qdiscs that limit a rate.

@@ -366,8 +366,11 @@ func (o *Observation) diesCounted(a *Account, in place, filters []Account) {
 	}
 
 	columns, _ := o.Columns(in.Node, "drops", "skb_drops")
+	queued, _ := o.sumOf(in.Node, "qdisc", func(label string) bool {
+		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
+	}, "drops")
+	told := a.DiedPackets() + queued
 	total := 0.0
-	told := a.DiedPackets() + o.queueDrops(in.Node)
 	rules := false
 	for _, c := range columns {
 		n, _ := c.Grew()
@@ -459,14 +462,6 @@ const (
 	byHeader  = "the network stack: the TTL ran out, or a header is wrong"
 	byRoute   = "the routing table: it has no route, or one that drops"
 )
-
-// queueDrops returns the packets dropped by all queues and filters of a node.
-func (o *Observation) queueDrops(node string) float64 {
-	n, _ := o.sumOf(node, "qdisc", func(label string) bool {
-		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
-	}, "drops")
-	return n
-}
 
 // merged estimates the number of segments in a packet of the network stack that arrived at a port.
 func (o *Observation) merged(at place) float64 {

@@ -1,8 +1,6 @@
 package diagnosis
 
 import (
-	"slices"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -32,19 +30,6 @@ func (q queue) fifo() bool {
 // noFIFO lists the qdiscs that choose which packets they drop, and "other", which stands for several qdiscs
 // of unknown kinds.
 const noFIFO = "fq sfq red choke sfb drr ets prio qfq other"
-
-// overflowedEarly returns the FIFO on the load's path that dropped the most packets before the window, and
-// the number of retransmissions that the known drops of FIFOs do not explain.
-func (o *Observation) overflowedEarly() (first queue, unexplained float64) {
-	unexplained = o.value(metrics.Retransmits)
-	all, _ := o.queues(o.hops())
-	all = slices.DeleteFunc(all, func(q queue) bool { return !q.fifo() })
-	for _, q := range all {
-		unexplained -= q.early + q.drops + q.refused
-	}
-
-	return greatest(all, func(q queue) float64 { return q.early }), max(unexplained, 0)
-}
 
 // minOutage is the minimum number of consecutive lost probes that count as an outage.
 const minOutage = 3

@@ -14,7 +14,18 @@ var optionsStripped = rule("options-stripped", `
 		$ sysctl net.ipv4.tcp_window_scaling
 `, func(o *Observation) Candidate {
 	s := need(tcpTimes(o))
-	if !need(o.unscaled()) {
+	known, unscaled := false, false
+	for _, f := range o.tcpFlows() {
+		if f.TCP.Options != nil {
+			known = true
+			unscaled = unscaled || !slices.Contains(f.TCP.Options, "wscale")
+		}
+	}
+
+	switch {
+	case !known:
+		return missing("which options TCP agreed on is not known")
+	case !unscaled:
 		return excluded()
 	}
 
@@ -32,16 +43,3 @@ var optionsStripped = rule("options-stripped", `
 		facts(flightFact(receiver, bytes, rtt)).
 		text("%s: at most 64 kB are in flight in TCP's RTT of %n", what, rtt)
 }, streamSteps(1, "each connection has its own window: twice as many carry twice as much"))
-
-// unscaled reports whether a connection of the load lacks window scaling. why is set if TCP's options are
-// unknown.
-func (o *Observation) unscaled() (yes bool, why string) {
-	why = "which options TCP agreed on is not known"
-	for _, f := range o.tcpFlows() {
-		if f.TCP.Options != nil {
-			why = ""
-			yes = yes || !slices.Contains(f.TCP.Options, "wscale")
-		}
-	}
-	return yes, why
-}

@@ -113,20 +113,3 @@ func (o *Observation) noRule(node string) bool {
 		})
 	})
 }
-
-// rulesOnWay returns the number of rules that a forwarded packet may traverse. known is false if they were
-// not read.
-func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
-	f := o.filterAt(node)
-	if f == nil || f.MoreChains > 0 {
-		return 0, false
-	}
-
-	for _, c := range f.Chains {
-		if c.Hook != "input" && c.Hook != "output" {
-			rules += float64(c.Rules)
-		}
-	}
-
-	return rules, true
-}

@@ -28,7 +28,8 @@ var policer = rule(Policer, `
 	filters := o.filters(o.hops())
 	q := greatest(filters, func(q queue) float64 { return q.drops })
 	got := o.goodput()
-	guess := yes(q.drops == 0 && o.blind())
+	sampled := func(node string) bool { return len(o.Nodes[node].Samples) > 0 }
+	guess := yes(q.drops == 0 && !slices.ContainsFunc(o.Routers(), sampled))
 	lossy := degree(loss, .005, .03)
 	idle := o.lostWhenIdle()
 	idle.Met *= guess
@@ -51,10 +52,3 @@ var policer = rule(Policer, `
 	return j.with(dropped, requires("no-delay", max(1-guess, calm)), idle).
 		facts(lost, d.fact("queueing added %n to the probe RTT", d.probes))
 })
-
-// blind reports whether no router on the path was sampled.
-func (o *Observation) blind() bool {
-	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
-		return len(o.Nodes[node].Samples) > 0
-	})
-}

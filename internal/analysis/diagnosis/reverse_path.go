@@ -28,10 +28,16 @@ var reversePath = rule("reverse-path", `
 		% of the goodput
 `, func(o *Observation) Candidate {
 	died := o.acksDie()
-	q, why := o.acksHeld()
-	if why != "" {
-		return likelier(died, missing(why))
+	if !o.IsTCP() || o.bothWays() {
+		return likelier(died, missing("the load has no way back of its own"))
 	}
+
+	all, _ := o.queues(reversed(o.hops()))
+	if len(all) == 0 {
+		return likelier(died, missing("no port on the way back has a queue with counters"))
+	}
+
+	q := slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.holds(), b.holds()) })
 
 	data, _ := o.held()
 	free := contradicts("data-held", data.holds(), .03, .25)
@@ -83,18 +89,4 @@ func (o *Observation) acksDie() Candidate {
 		at.fact("acks_died", died, "%.0f of %.0f packets on the way back died there, by %s", died, sent,
 			worst.Died[0].By))).
 		text("%h of the acknowledgements die at the %s's %s", min(share, 1), worst.Node, worst.Element)
-}
-
-// acksHeld returns the queue on the path of the acknowledgements that throttles most.
-func (o *Observation) acksHeld() (q queue, why string) {
-	if !o.IsTCP() || o.bothWays() {
-		return q, "the load has no way back of its own"
-	}
-
-	all, _ := o.queues(reversed(o.hops()))
-	if len(all) == 0 {
-		return q, "no port on the way back has a queue with counters"
-	}
-
-	return slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.holds(), b.holds()) }), ""
 }

@@ -56,9 +56,15 @@ var ruleList = rule(RuleList, `
 	rules := need(o.level(node, "filter", "filter_rules"))
 	packets := need(o.forwarded(node))
 	loop := need(o.level(s.Node, "clock", "loop_rate_best_hz"))
-	reached, known := o.rulesOnWay(node)
-	if known {
-		rules = min(rules, reached)
+	if f := o.filterAt(node); f != nil && f.MoreChains == 0 {
+		reached := 0 // rules that a forwarded packet may traverse
+		for _, c := range f.Chains {
+			if c.Hook != "input" && c.Hook != "output" {
+				reached += c.Rules
+			}
+		}
+
+		rules = min(rules, float64(reached))
 	}
 
 	rounds := ruleRounds

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,7 +48,11 @@ func (n number) Format(to fmt.State, verb rune) {
 	case 'b':
 		text = unit.Bitrate(v).String()
 	case 'k':
-		text = bytesText(v)
+		if v < 1000 {
+			v = math.Round(v)
+		}
+
+		text = strings.Replace(unit.ScaleOf("bytes", v).Text(v), "bytes", "B", 1)
 	case 'r':
 		text = unit.PacketRate(v).String()
 	case 'm':

@@ -19,15 +19,27 @@ var slowSender = rule(SlowSender, `
 	s := need(tcpTimes(o))
 	sender, _ := o.Ends()
 	at := place{sender, "application"}
-	waits, full, why := o.starved(sender)
-	if why != "" {
-		return missing(why)
-	}
-
 	j := at.candidate().text("the application on the %s sends only %b", sender, o.goodput())
-	if waits > 0 {
-		j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", full,
-			"the cores its threads share were busy for %h of the window"))
+	waits := 0.0
+	if !o.Run.Node(sender).OwnCPUs() {
+		machine, why := o.systemAt(record.HostNode)
+		if why != "" {
+			return missing("whether the shared cores were saturated is not known: " + why)
+		}
+
+		// The sender's threads wait for a shared core, unless they use little CPU time.
+		_, ran, _ := o.threadUse(sender)
+		if o.bothWays() {
+			_, far := o.nearFar()
+			_, too, _ := o.threadUse(far)
+			ran += too
+		}
+
+		waits = degree(machine.mean(), .8, .95) * degree(ran, .04, .12)
+		if waits > 0 {
+			j = j.facts(fact("host_cpu_ratio", record.HostNode, "cpu", machine.mean(),
+				"the cores its threads share were busy for %h of the window"))
+		}
 	}
 
 	return j.with(requires("nothing-to-send", s.busy, .9, .65).by(
@@ -35,26 +47,3 @@ var slowSender = rule(SlowSender, `
 		requires("flat-out", yes(o.load().RateBps == 0)),
 		contradicts("waits-for-core", waits))
 }, streamSteps(0, "an application with no more to send has nothing for more connections"))
-
-// starved returns the certainty, from 0 to 1, that a saturated machine explains a sender without data to
-// send, and the mean busy share of the machine's cores. If all roles share the cores, the sender's threads
-// wait for a core. Threads that use little CPU time get a core without waiting.
-func (o *Observation) starved(sender string) (waits, full float64, why string) {
-	if o.Run.Node(sender).OwnCPUs() {
-		return 0, 0, ""
-	}
-
-	s, why := o.systemAt(record.HostNode)
-	if why != "" {
-		return 0, 0, "whether the shared cores were saturated is not known: " + why
-	}
-
-	_, ran, _ := o.threadUse(sender)
-	if o.bothWays() {
-		_, far := o.nearFar()
-		_, too, _ := o.threadUse(far)
-		ran += too
-	}
-
-	return degree(s.mean(), .8, .95) * degree(ran, .04, .12), s.mean(), ""
-}

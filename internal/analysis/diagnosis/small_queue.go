@@ -1,6 +1,10 @@
 package diagnosis
 
-import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+)
 
 // smallQueue describes a queue that drops bursts although neither the rate nor the CPU is at its limit.
 var smallQueue = rule(SmallQueue, `
@@ -80,8 +84,16 @@ func (o *Observation) droppedEarly() (j Candidate, ok bool) {
 		return j, false
 	}
 
-	q, unexplained := o.overflowedEarly()
-	again *= ratio(unexplained, max(o.value(metrics.Retransmits), 1))
+	all, _ := o.queues(o.hops())
+	all = slices.DeleteFunc(all, func(q queue) bool { return !q.fifo() })
+	q := greatest(all, func(q queue) float64 { return q.early })
+	resent := o.value(metrics.Retransmits)
+	unexplained := resent // retransmissions that the known drops of FIFOs do not explain
+	for _, q := range all {
+		unexplained -= q.early + q.drops + q.refused
+	}
+
+	again *= ratio(max(unexplained, 0), max(resent, 1))
 	bytes, rtt := o.inFlight()
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds to grow from half the window to the whole
 	early := min(degree(q.early, 3, 10), degree(grows/o.Window.Seconds(), .5, 2),

@@ -215,7 +215,10 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 	switch r.Kind {
 	case ByPacket:
 		segments(1, "a per-packet limit carries fewer bytes in smaller packets", .7, .45, .3)
-		if o.lossy() {
+		// TCP's loss may determine its rate. That rate is proportional to the segment size, like a limit of
+		// packets per second (Mathis et al. 1997), and applies to each flow.
+		lost, _ := o.resent()
+		if o.IsTCP() && lost > .001 {
 			flows(0, "what a CPU forwards does not double with the number of flows")
 		}
 
@@ -244,8 +247,15 @@ func (o *Observation) sweepTests(r Rule) (out []Experiment) {
 			out = append(out, o.crossTraffic())
 		}
 	case byWindow:
+		// The fastest flow needs at least this many bytes in flight, given its rate and its minimum RTT.
+		bytes := 16. * 1024
+		for _, f := range o.tcpFlows() {
+			rate := ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))
+			bytes = max(bytes, rate*float64(f.TCP.MinRTTNs))
+		}
+
 		if o.IsTCP() && !o.statesWindow() {
-			out = append(out, scaled(factor.SocketBuffer, o.minWindow(), 1,
+			out = append(out, scaled(factor.SocketBuffer, bytes, 1,
 				"if the window limits, a larger one carries more", 1.5, 2.5, 4))
 		}
 	}
@@ -286,13 +296,6 @@ func (o *Observation) statesWindow() bool {
 	})
 }
 
-// lossy reports whether TCP's loss may determine its rate. That rate is proportional to the segment size,
-// like a limit of packets per second (Mathis et al. 1997), and applies to each flow.
-func (o *Observation) lossy() bool {
-	lost, _ := o.resent()
-	return o.IsTCP() && lost > .001
-}
-
 // packetSize returns the size of the packets or segments that the cell sends, and the factor that sets it.
 func (o *Observation) packetSize() (float64, factor.Name) {
 	cell := o.Row.Factors
@@ -303,15 +306,6 @@ func (o *Observation) packetSize() (float64, factor.Name) {
 		return float64(factor.FrameSize.Number(cell)), factor.FrameSize
 	}
 	return float64(factor.PacketSize.Number(cell)), factor.PacketSize
-}
-
-// minWindow returns the bytes that the fastest flow needed in flight, given its rate and its minimum RTT.
-func (o *Observation) minWindow() float64 {
-	bytes := 16. * 1024
-	for _, f := range o.tcpFlows() {
-		bytes = max(bytes, ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs))*float64(f.TCP.MinRTTNs))
-	}
-	return bytes
 }
 
 // fit adapts the steps of an experiment to the cell: segment sizes and quotas are relative to the cell's own.

@@ -234,19 +234,17 @@ func (j Candidate) facts(more ...Fact) Candidate {
 
 // evidence returns the facts of the terms, followed by the candidate's other facts, without duplicates.
 func (j Candidate) evidence() (out factList) {
-	add := func(e Fact) {
-		if !slices.ContainsFunc(out, func(x Fact) bool { return x.Text == e.Text }) {
-			out = append(out, e)
-		}
-	}
+	var all factList
 	for _, t := range j.Terms {
 		if t.By != nil {
-			add(*t.By)
+			all = append(all, *t.By)
 		}
 	}
 
-	for _, e := range j.Facts {
-		add(e)
+	for _, e := range append(all, j.Facts...) {
+		if !slices.ContainsFunc(out, func(x Fact) bool { return x.Text == e.Text }) {
+			out = append(out, e)
+		}
 	}
 
 	return out

@@ -35,8 +35,11 @@ var vpnProcess = rule(VPNProcess, `
 	s := need(systemOf(o))
 	took := need(o.tunnelProcesses(s))
 	at := place{s.Node, "process"}
-	if o.Shared() {
-		at.Node = o.tunnelEnd()
+	if t := o.Topology(); o.Shared() {
+		at.Node = t.Tunnel[0]
+		if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
+			at.Node = t.Tunnel[1] // only the far end is a router
+		}
 	}
 
 	return at.candidate(requires("busy-process", took, .3, .8).by(
@@ -44,16 +47,6 @@ var vpnProcess = rule(VPNProcess, `
 		s.full()).
 		text("the %s's VPN process (%s) is CPU-bound: it uses %h of a core", at.Node, o.tunnel(), took)
 })
-
-// tunnelEnd returns the node at the tunnel's near end, or at its far end if only the far end is a router.
-func (o *Observation) tunnelEnd() string {
-	t := o.Topology()
-	if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
-		return t.Tunnel[1]
-	}
-
-	return t.Tunnel[0]
-}
 
 // tunnelProcesses returns the CPU time of the tunnel's processes, in cores. On shared cores, this is the time
 // of the lab's processes without the load generator. Otherwise, it is the time of the router's processes. A
