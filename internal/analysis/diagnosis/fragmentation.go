@@ -50,6 +50,17 @@ var fragmentation = rule(Fragmentation, `
 		return excluded(e)
 	}
 
+	// Twice as many packets cost twice the work. A packet is also lost if either half is lost, and CUBIC's
+	// rate falls by less than half if the loss doubles (RFC 9438, section 5.1). The bound is unknown if the
+	// path merges packets, because fragments are not merged.
+	packets := 1 + min(share, 1)
+	gain := packets * packets
+	for _, h := range o.hops() {
+		if o.pieces(o.passed(h.out, "tx")) > 1 {
+			gain = 0
+		}
+	}
+
 	element := "ip"
 	if o.tunnel() != "" {
 		element = "tunnel"
@@ -57,22 +68,7 @@ var fragmentation = rule(Fragmentation, `
 
 	return place{at, element}.candidate(requires("fragments", share, .02, .2).by(e)).
 		facts(seen(metrics.Goodput, got, "%b of goodput")).
-		gain(o.fragmentsGain(share)).
+		gain(gain).
 		text("packets exceed the path MTU and are fragmented: %.0f fragments at the %s, for %h of the "+
 			"packets", fragments, at, min(share, 1))
 }, removing(factor.MSS, "1300", "segments that fit are not split: goodput rises at once"))
-
-// fragmentsGain returns an upper bound of the gain from avoiding all fragments. share is the share of packets
-// that are fragmented now. Twice as many packets cost twice the work. A packet is also lost if either half is
-// lost, and CUBIC's rate falls by less than half if the loss doubles (RFC 9438, section 5.1). fragmentsGain
-// returns 0 if the path merges packets, because fragments are not merged.
-func (o *Observation) fragmentsGain(share float64) float64 {
-	for _, h := range o.hops() {
-		if o.pieces(o.passed(h.out, "tx")) > 1 {
-			return 0
-		}
-	}
-
-	packets := 1 + min(share, 1)
-	return packets * packets
-}

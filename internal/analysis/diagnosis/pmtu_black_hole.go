@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -40,7 +41,14 @@ var pmtuBlackHole = rule(PMTUBlackHole, `
 
 	j := o.swallows()
 	if at != "" {
-		j = place{at, o.narrow(at)}.candidate().
+		leaves := place{Node: at} // the port through which the load's packets leave the node
+		for _, h := range slices.Backward(o.hops()) {
+			if h.out.Node == at {
+				leaves = h.out
+			}
+		}
+
+		j = leaves.candidate().
 			text("a PMTU black hole at the %s: large packets are dropped silently", at).
 			facts(fact("IpFragFails", at, "ip", drops,
 				"the %s dropped %.0f packets larger than the next link's MTU", at, drops))
@@ -108,15 +116,4 @@ func (o *Observation) swallows() Candidate {
 	}
 
 	return j
-}
-
-// narrow returns the port through which the load's packets leave a node, or "" if the node is not on the
-// path.
-func (o *Observation) narrow(node string) string {
-	for _, h := range o.hops() {
-		if h.out.Node == node {
-			return h.out.Element
-		}
-	}
-	return ""
 }

@@ -86,10 +86,13 @@ func Prove(e record.Experiment, metric string, d Steps) *Proof {
 	}
 
 	fixed := ratiosOf(d.Of[e.Fix], base)
+	opened := flows(d.Of[e.Fix])
 	switch {
 	case metric != metrics.Goodput: // an RTT is reliably shorter only if the cause is removed
 		p.checkFix(fixed)
-	case p.opens(d, base):
+	case e.Fix != "" && opened > 1 && opened == len(d.Untouched) && len(base) <= 1:
+		// Traffic flows in every block without the limit, but in at most one block with it, so that there are
+		// too few blocks to compare rates.
 		p.Verdict = Confirmed
 		without := "nothing arrives without it"
 		if len(base) > 0 {
@@ -272,13 +275,6 @@ func (p *Proof) checkFix(ratios map[int]float64) {
 	}
 
 	p.Text = say("%s by %s %s: %s (%m, %m to %m)", p.Verdict, p.Factor, p.Fix, what, v.Median, v.Low, v.High)
-}
-
-// opens reports whether traffic flows in every block without the limit, but in at most one block with it, so
-// that there are too few blocks to compare rates.
-func (p *Proof) opens(d Steps, base map[int]float64) bool {
-	n := flows(d.Of[p.Fix])
-	return p.Fix != "" && n > 1 && n == len(d.Untouched) && len(base) <= 1
 }
 
 // frees reports whether the rate rises when the limit is removed.
