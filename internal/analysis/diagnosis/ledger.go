@@ -285,14 +285,12 @@ func (o *Observation) hopProbes(at place, direction string) (f frames) {
 			}
 
 			f.packets += float64(n)
-			f.bytes += float64(n * (h.Loaded.Size + etherHeader))
+			f.bytes += float64(n * (h.Loaded.Size + ethernetHeader))
 		}
 	}
 
 	return f
 }
-
-const etherHeader = 14 // in bytes
 
 // pieces estimates the number of segments in a frame, because GRO and GSO merge several behind one header.
 func (o *Observation) pieces(f frames) float64 {
@@ -300,7 +298,7 @@ func (o *Observation) pieces(f frames) float64 {
 		return 1
 	}
 
-	header := 14 + 20 + 32.0 // Ethernet, IPv4, and TCP with timestamps, in bytes
+	header := ethernetHeader + 20 + 32.0 // Ethernet, IPv4, and TCP with timestamps, in bytes
 	if o.Factor(factor.IP) == "6" {
 		header += 20
 	}

@@ -224,13 +224,8 @@ func (o *Observation) cpuTime(node, stem string) (float64, string) {
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
-		name, _, _ := strings.Cut(c.Label, "/")
-		if name != node {
-			continue
-		}
-
 		ns, has := c.GrewIn(from, 1)
-		if has {
+		if has && strings.HasPrefix(c.Label+"/", node+"/") {
 			share = max(share, ns/1e9/((1-from)*o.Window.Seconds()))
 			ok = true
 		}

@@ -1,16 +1,11 @@
 package diagnosis
 
-import (
-	"slices"
-	"sync"
-)
+import "sync"
 
 // Rules returns the rule of every class in the order of the reference.
 func Rules() []Rule { return rules() }
 
-var rules = sync.OnceValue(allRules)
-
-func allRules() []Rule {
+var rules = sync.OnceValue(func() []Rule {
 	all := []Rule{
 		healthy, testerLimited, linkRate, shaper, policer, endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender, slowReader, sendBuffer, receiveWindow, smallQueue,
@@ -25,17 +20,16 @@ func allRules() []Rule {
 		all[i].Words = words(r.Text)
 	}
 	return all
-}
+})
 
 // RuleOf returns the rule of a class. ok is false if there is none.
 func RuleOf(class string) (r Rule, ok bool) {
-	all := Rules()
-	i := slices.IndexFunc(all, func(r Rule) bool { return r.Class == class })
-	if i < 0 {
-		return r, false
+	for _, r := range Rules() {
+		if r.Class == class {
+			return r, true
+		}
 	}
-
-	return all[i], true
+	return r, false
 }
 
 // LabelOf returns the label of a class, or notKnown if there is no such class.

@@ -23,9 +23,7 @@ var unstable = rule(Unstable, `
 	j := missing("the consistency of the throughput is not known")
 	if uneven, ok := o.Metric(metrics.Consistency); ok {
 		e := seen(metrics.Consistency, uneven, "throughput varies by %h within the window")
-		j = candidate(o.varies(degree(uneven, .2, .6), e)).
-			facts(e).
-			text("%s: no single number describes it", e.Text)
+		j.instead(o.varies(degree(uneven, .2, .6), e), e.Text+": no single number describes it")
 	}
 
 	if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
