@@ -313,11 +313,10 @@ func (o *Observation) packetSize() (float64, factor.Name) {
 func (o *Observation) fit(e Experiment) Experiment {
 	now := o.Row.Factors[e.Factor]
 	size, sizes := o.packetSize()
-	steps := e.Steps
-	resource := e.Resource
-	e.Steps, e.Resource = nil, nil
-	for i, share := range resource {
-		level := steps[i]
+	fitted := e
+	fitted.Steps, fitted.Resource = nil, nil
+	for i, share := range e.Resource {
+		level := e.Steps[i]
 		switch {
 		case e.Factor == string(sizes):
 			bytes, _ := strconv.ParseFloat(level, 64)
@@ -329,9 +328,10 @@ func (o *Observation) fit(e Experiment) Experiment {
 		}
 
 		if share > 0 && level != now && math.Abs(share-1) > .02 {
-			e.Steps, e.Resource = append(e.Steps, level), append(e.Resource, math.Round(share*1e4)/1e4)
+			fitted.Steps = append(fitted.Steps, level)
+			fitted.Resource = append(fitted.Resource, math.Round(share*1e4)/1e4)
 		}
 	}
 
-	return e
+	return fitted
 }
