@@ -39,7 +39,7 @@ func (s *sweep) check() []Candidate {
 	for _, r := range sweepRules {
 		j := missing(s.uncounted)
 		if j.NotExamined == "" || !slices.Contains(counting, r.class) {
-			j = r.check(s)
+			j = checked(r.check, s)
 		}
 
 		j.Class = r.class
@@ -71,10 +71,7 @@ func checkPerPacket(s *sweep) Candidate {
 // checkOneCore checks a per-packet limit that is lower for one flow than for several.
 func checkOneCore(s *sweep) Candidate {
 	several, ok := s.spread.value(metrics.PacketRate)
-	if !ok {
-		return missing("small packets in several streams were not measured")
-	}
-
+	needs(ok, "small packets in several streams were not measured")
 	one := greatest(s.flat, (*Cell).pps).pps() // at any size, because the limit counts packets
 	gain := several / max(one, 1)
 	return special(requires("per-packet", s.packets), requires("several-carry-more", gain, 1.15, 1.5)).
@@ -119,10 +116,7 @@ func checkPerByte(s *sweep) Candidate {
 func checkPerFlow(s *sweep) Candidate {
 	one := s.one.goodput()
 	several := s.many.goodput()
-	if one <= 0 || several <= 0 {
-		return missing("TCP was not measured with one stream and with several")
-	}
-
+	needs(one > 0 && several > 0, "TCP was not measured with one stream and with several")
 	streams := factor.Streams.Of(s.many.Factors)
 	return special(requires("per-byte", s.bytes), requires("several-carry-more", several/one, 1.3, 2),
 		requires("more-than-udp", several/max(s.udp(), 1), 1.1, 1.6)).
@@ -154,10 +148,7 @@ func checkPolicer(s *sweep) Candidate {
 func checkSmallQueue(s *sweep) Candidate {
 	udp := s.udp()
 	tcp := s.tcp()
-	if udp <= 0 || tcp <= 0 {
-		return missing("TCP or UDP goodput is missing")
-	}
-
+	needs(udp > 0 && tcp > 0, "TCP or UDP goodput is missing")
 	share := tcp / udp
 	again, resent := s.resent()
 	j := candidate(requires("slow-tcp", share, .8, .35),
@@ -196,10 +187,7 @@ func checkRandomLoss(s *sweep) Candidate {
 		lowest = min(lowest, c.lost())
 	}
 
-	if math.IsInf(lowest, 1) {
-		return missing("no load below the limit was measured")
-	}
-
+	needs(!math.IsInf(lowest, 1), "no load below the limit was measured")
 	return special(requires("lossy", max(lowest, lost/10), .0004, .004), requires("some-pass", lost, .9, .5)).
 		facts(seen(metrics.LossRatio, lost, "%h of the packets are lost at half the path's rate or less")).
 		text("packets are lost at any rate: %h of them", lost)
@@ -215,10 +203,7 @@ func checkReordering(s *sweep) Candidate {
 		}
 	}
 
-	if worst < 0 {
-		return missing("no load below the limit was measured in exact mode")
-	}
-
+	needs(worst >= 0, "no load below the limit was measured in exact mode")
 	return special(requires("out-of-order", worst, .002, .03)).
 		facts(seen(metrics.Reordered, worst, "%h of the packets arrive out of order below the limit")).
 		text("packets are reordered: %h arrive out of order", worst)
@@ -249,16 +234,11 @@ func checkBlackHole(s *sweep) Candidate {
 
 // checkFragmentation checks for a path on which a large packet costs as much as two.
 func checkFragmentation(s *sweep) Candidate {
-	if len(s.flat) < 3 {
-		return missing("fewer than three packet sizes were measured")
-	}
-
+	needs(len(s.flat) >= 3, "fewer than three packet sizes were measured")
 	below := s.flat[len(s.flat)-2]
 	large := s.flat[len(s.flat)-1]
-	if min(below.pps(), large.pps()) <= 0 || !large.exceeds() && !below.exceeds() {
-		return missing("neither size exceeded the path")
-	}
-
+	needs(min(below.pps(), large.pps()) > 0 && (large.exceeds() || below.exceeds()),
+		"neither size exceeded the path")
 	share := large.pps() / below.pps()
 	even := below.size() / large.size() // ratio expected if the limit counts bytes
 	return special(requires("large-cost-two", share/even, .85, .55)).
@@ -304,9 +284,7 @@ func checkTable(s *sweep) Candidate {
 
 func checkConnections(s *sweep) Candidate {
 	share, rate, ok := s.answered()
-	if !ok {
-		return missing("new connections were not measured")
-	}
+	needs(ok, "new connections were not measured")
 	return s.connecting(share, rate, requires("some-answered", share, .02, .15),
 		requires("some-unanswered", share, .9, .75)).
 		text("new connections: %s at most", metrics.Say(metrics.FlowRate, rate))
@@ -331,9 +309,7 @@ func (s *sweep) perFlow() float64 {
 // limitedBy checks whether an end limits TCP. metric is the share of the time in which the end did so.
 func (s *sweep) limitedBy(what, metric string, terms ...Term) Candidate {
 	share, ok := s.one.value(metric)
-	if !ok {
-		return missing("TCP_INFO is missing")
-	}
+	needs(ok, "TCP_INFO is missing")
 	return special(append(terms, requires("limits-tcp", share, .15, .5))...).
 		facts(seen(metric, share, "the %s limits TCP for %h of the time, with %k in flight", what, share,
 			s.windowBytes()))
@@ -358,10 +334,7 @@ func checkSendBuffer(s *sweep) Candidate {
 func checkSender(s *sweep) Candidate {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
-	if !ok || udp <= 0 {
-		return missing("TCP_INFO is missing, or no UDP gets through")
-	}
-
+	needs(ok && udp > 0, "TCP_INFO is missing, or no UDP gets through")
 	return special(requires("idle", busy, .9, .5),
 		requires("path-carries-more", s.one.goodput()/udp, .5, .2)).
 		facts(seen(metrics.BusyRatio, busy, "TCP had data to send for %h of the time")).

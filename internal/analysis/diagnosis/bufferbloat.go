@@ -31,10 +31,7 @@ var bufferbloat = rule(Bufferbloat, `
 		$ dnctl sched 1 config pipe 1 type fq_codel
 `, func(o *Observation) Candidate {
 	d, ok := o.addedDelay()
-	if !ok {
-		return missing("the RTT under load is not known")
-	}
-
+	needs(ok, "the RTT under load is not known")
 	added := d.probes
 	if o.IsTCP() && d.tcp > 0 {
 		added = min(added, max(d.tcp, added/2))

@@ -15,10 +15,7 @@ var checksumErrors = rule("checksum-errors", `
 `, func(o *Observation) Candidate {
 	_, receiver := o.Ends()
 	wrong, ok := o.grew(receiver, wrongChecksums)
-	if !ok {
-		return missing("the receiver's protocol counters were not read")
-	}
-
+	needs(ok, "the receiver's protocol counters were not read")
 	return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
 })
 

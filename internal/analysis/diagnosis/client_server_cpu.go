@@ -48,10 +48,7 @@ func endCPU(class, end string) Rule {
 			found = append(found, s.coreFact())
 		}
 
-		if len(found) == 0 {
-			return missing("the CPU time of the " + node + " was not read")
-		}
-
+		needs(len(found) > 0, "the CPU time of the "+node+" was not read")
 		return place{node, "cpu"}.candidate(requires("full", full).by(found[0])).
 			facts(found...).
 			text("the %s's CPU is saturated: its busiest thread used %h of a core", node, use)

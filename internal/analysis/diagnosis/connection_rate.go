@@ -29,10 +29,7 @@ var connectionRate = rule(ConnectionRate, `
 
 	s := need(systemOf(o))
 	rate, ok := o.Metric(metrics.FlowRate)
-	if !ok {
-		return missing("no connection completed")
-	}
-
+	needs(ok, "no connection completed")
 	node := s.Node
 	routers := o.Routers()
 	if node == record.HostNode && len(routers) > 0 {

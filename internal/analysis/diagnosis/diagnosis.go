@@ -416,13 +416,18 @@ func weigh(all []Candidate) (unknown float64) {
 // need returns an input of a rule. If it is missing, need ends the check, and why is the reason why the class
 // was not examined.
 func need[T any](input T, why string) T {
-	if why != "" {
-		panic(gap(why))
-	}
+	needs(why == "", why)
 	return input
 }
 
-// gap is the reason with which need ends a check.
+// needs is like need for an input that is not a value.
+func needs(known bool, why string) {
+	if !known {
+		panic(gap(why))
+	}
+}
+
+// gap is the reason with which needs ends a check.
 type gap string
 
 // checked returns the candidate of a check, which need may end.

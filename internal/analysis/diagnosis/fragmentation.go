@@ -33,10 +33,7 @@ var fragmentation = rule(Fragmentation, `
 `, func(o *Observation) Candidate {
 	const created = "IpFragCreates Ip6FragCreates"
 	fragments, at, known := o.maxOnPath(created, "IpReasmReqds Ip6ReasmReqds")
-	if !known {
-		return missing("no node's protocol counters were read")
-	}
-
+	needs(known, "no node's protocol counters were read")
 	made, maker, _ := o.maxOnPath(created)
 	if made > fragments/4 {
 		at = maker // the node that fragments, not the node that reassembles

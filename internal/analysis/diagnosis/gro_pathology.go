@@ -18,10 +18,7 @@ var groPathology = rule(GROPathology, `
 `, func(o *Observation) Candidate {
 	s := need(systemOf(o))
 	again := o.value(metrics.Retransmits)
-	if !o.IsTCP() {
-		return missing("the load is not TCP")
-	}
-
+	needs(o.IsTCP(), "the load is not TCP")
 	for _, at := range o.ports(o.Routers()...) {
 		if !among("rx-gro-list", o.Run.Facts(at.Node)["device:"+at.Element+":offloads"]) {
 			continue

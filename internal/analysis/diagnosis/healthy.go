@@ -21,25 +21,16 @@ var healthy = rule(Healthy, `
 	}
 
 	got, ok := o.Metric(metrics.Goodput)
-	if !ok {
-		return missing("no goodput was measured")
-	}
-
+	needs(ok, "no goodput was measured")
 	if rate == 0 {
 		return excluded()
 	}
 
 	loss, lossy, ok := o.lossOf()
-	if !ok {
-		return missing("packet loss is not known: " + cmp.Or(o.Metrics.Missing[lossy.Metric],
-			"nothing counted lost packets"))
-	}
-
+	needs(ok, "packet loss is not known: "+cmp.Or(o.Metrics.Missing[lossy.Metric],
+		"nothing counted lost packets"))
 	d, ok := o.addedDelay()
-	if !ok {
-		return missing("the RTT under load is not known")
-	}
-
+	needs(ok, "the RTT under load is not known")
 	if len(o.Metrics.RTTs["loaded"]) == 0 {
 		d.probes = d.tcp
 	}
@@ -70,10 +61,7 @@ var healthy = rule(Healthy, `
 // allConnections checks short flows that start at a set rate.
 func (o *Observation) allConnections() Candidate {
 	got, ok := o.Metric(metrics.FlowRate)
-	if !ok {
-		return missing("no connection was completed")
-	}
-
+	needs(ok, "no connection was completed")
 	share, failed := o.connected()
 	return candidate(requires("complete", share, .8, .95).by(
 		against(seen(metrics.FlowRate, got, "%h of the connections due in the window completed in it",

@@ -29,10 +29,7 @@ var inlineInspection = rule("inline-inspection", `
 	}
 
 	other, _, why := o.otherWork(s)
-	if why != "" {
-		return missing(why)
-	}
-
+	needs(why == "", why)
 	at := place{s.Node, "processes"}
 	return at.candidate(requires("processes", other, .04, .12).by(
 		at.fact("other_cores", other, "processes used %h of a core")),

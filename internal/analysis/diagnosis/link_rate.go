@@ -51,10 +51,7 @@ var linkRate = rule(LinkRate, `
 func (o *Observation) flat(why string) Candidate {
 	uneven, ok := o.Metric(metrics.Consistency)
 	d, timed := o.addedDelay()
-	if !ok || !timed {
-		return missing(why)
-	}
-
+	needs(ok && timed, why)
 	return wholePath.candidate(contradicts("uneven", uneven, .03, .2).by(
 		seen(metrics.Consistency, uneven, "throughput varied by %h")),
 		requires("throttles", max(d.probes, d.tcp), 2e6, 15e6).by(

@@ -19,10 +19,7 @@ var offloadLost = rule(OffloadLost, `
 	peak, _ := offloaded[0].Largest()
 	_, last := offloaded[0].ends()
 	on := among(o.Factor(FlowtableFactor), "on hardware")
-	if !on && peak == 0 {
-		return missing("no connection is offloaded, and no flowtable is on")
-	}
-
+	needs(on || peak != 0, "no connection is offloaded, and no flowtable is on")
 	at := place{node, "flowtable"}
 	lost := max(degree(ratio(last, peak), .9, .5), yes(on)*degree(ratio(peak, tracked), .5, .1))
 	return at.candidate(requires("not-offloaded", lost).by(against(at.fact("flows_offloaded", last,

@@ -23,10 +23,7 @@ var oneFlow = rule("one-flow", `
 	s := need(o.systemAt(record.HostNode))
 	held, ok := o.Metric(metrics.NetworkLimited)
 	d, timed := o.addedDelay()
-	if !ok || !timed {
-		return missing("what TCP waits for is not known")
-	}
-
+	needs(ok && timed, "what TCP waits for is not known")
 	rules := 0.0 // the cost of the rules was not measured
 	for _, node := range o.Routers() {
 		n, _ := o.level(node, "filter", "filter_rules")

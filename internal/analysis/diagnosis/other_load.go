@@ -48,10 +48,7 @@ var otherLoad = rule(OtherLoad, `
 func (o *Observation) otherLoadAt(node string) Candidate {
 	s := need(o.systemAt(node))
 	other, own, why := o.otherWork(s)
-	if why != "" {
-		return missing(why)
-	}
-
+	needs(why == "", why)
 	at := place{node, "processes"}
 	cores := float64(len(s.Cores))
 	j := at.candidate(requires("other-work", other/cores, .08, .35).by(

@@ -56,18 +56,14 @@ var pmtuBlackHole = rule(PMTUBlackHole, `
 
 	f := o.Failure
 	if f != nil {
-		if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
-			return missing("the trial failed: " + f.Error)
-		}
+		needs(f.Phase == record.PhaseVerify && strings.Contains(f.Error, "do not come back"),
+			"the trial failed: "+f.Error)
 		return j.facts(Fact{Metric: "path_mtu", Text: f.Error}).with(
 			requires("little-arrives", 1))
 	}
 
 	got, ok := o.Metric(metrics.Goodput)
-	if !ok {
-		return missing("no goodput was measured")
-	}
-
+	needs(ok, "no goodput was measured")
 	timeouts, _ := o.grew(sender, "TcpExtTCPTimeouts")
 	e := seen(metrics.Goodput, got, "%b of goodput, with %g TCP timeouts", got, timeouts)
 	if got > 1e6 || !known && timeouts == 0 {

@@ -21,10 +21,7 @@ var policer = rule(Policer, `
 `, func(o *Observation) Candidate {
 	loss, lost, ok := o.lossOf()
 	d, timed := o.addedDelay()
-	if !ok || !timed {
-		return missing("the load's loss and delay are not known")
-	}
-
+	needs(ok && timed, "the load's loss and delay are not known")
 	filters := o.filters(o.hops())
 	q := greatest(filters, func(q queue) float64 { return q.drops })
 	got := o.goodput()

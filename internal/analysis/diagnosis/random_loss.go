@@ -37,10 +37,7 @@ var randomLoss = rule(RandomLoss, `
 		risk: it takes more from other flows
 `, func(o *Observation) Candidate {
 	loss, lost, ok := o.lossOf()
-	if !ok {
-		return missing("nothing counted lost packets")
-	}
-
+	needs(ok, "nothing counted lost packets")
 	j := wholePath.candidate().text("packets are lost at random: %h of them", loss).facts(lost)
 	idle, _ := o.idle(metrics.ProbeLossIdle)
 	loaded := o.value(metrics.ProbeLoss)

@@ -22,16 +22,10 @@ var reordering = rule(Reordering, `
 		risk: real losses are repaired later
 `, func(o *Observation) Candidate {
 	loss, lost, ok := o.lossOf()
-	if !ok {
-		return missing("nothing counted lost packets")
-	}
-
+	needs(ok, "nothing counted lost packets")
 	if !o.IsTCP() {
 		n, ok := o.Metric(metrics.Reordered)
-		if !ok {
-			return missing("packets were counted without their order")
-		}
-
+		needs(ok, "packets were counted without their order")
 		share := ratio(o.perSecond(n), o.value(metrics.PacketRate))
 		return wholePath.candidate(requires("out-of-order", share, .002, .02).by(
 			seen(metrics.Reordered, n, "%.0f packets arrived after one with a higher sequence number"))).
@@ -39,10 +33,7 @@ var reordering = rule(Reordering, `
 	}
 
 	share, spurious, bySender, ok := o.reorderSigns()
-	if !ok {
-		return missing("the ends' protocol counters were not read")
-	}
-
+	needs(ok, "the ends' protocol counters were not read")
 	// After a lost segment, the following segments arrive out of order for an RTT. If more segments are
 	// out of order than the losses explain, packets were reordered.
 	late := seen("TcpExtTCPOFOQueue", share, "%h of the segments arrived out of order")

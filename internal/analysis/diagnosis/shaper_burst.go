@@ -18,10 +18,7 @@ var shaperBurst = rule("shaper-burst", `
 // configured rate.
 func (o *Observation) belowRate(cores Term, because string) Candidate {
 	all, why := o.queues(o.hops())
-	if len(all) == 0 {
-		return missing(why)
-	}
-
+	needs(len(all) > 0, why)
 	used := func(q queue) float64 { return ratio(q.rateBps, q.setBps) }
 	var q queue
 	for _, one := range all {
@@ -31,10 +28,7 @@ func (o *Observation) belowRate(cores Term, because string) Candidate {
 		}
 	}
 
-	if q.setBps == 0 {
-		return missing("no queue that is set to a rate has packets waiting in it")
-	}
-
+	needs(q.setBps > 0, "no queue that is set to a rate has packets waiting in it")
 	return o.holding(q, requires("below-rate", used(q), .88, .75).by(q.setFact()),
 		requires("packets-wait", q.waited, .6, .9),
 		cores).

@@ -23,10 +23,7 @@ var slowSender = rule(SlowSender, `
 	waits := 0.0
 	if !o.Run.Node(sender).OwnCPUs() {
 		machine, why := o.systemAt(record.HostNode)
-		if why != "" {
-			return missing("whether the shared cores were saturated is not known: " + why)
-		}
-
+		needs(why == "", "whether the shared cores were saturated is not known: "+why)
 		// The sender's threads wait for a shared core, unless they use little CPU time.
 		_, ran, _ := o.threadUse(sender)
 		if o.bothWays() {

@@ -15,10 +15,7 @@ var smallSegments = rule("small-segments", `
 		$ ip route | grep advmss
 `, func(o *Observation) Candidate {
 	segment := o.mss()
-	if segment == 0 {
-		return missing("the size of segments is not known")
-	}
-
+	needs(segment > 0, "the size of segments is not known")
 	sender, _ := o.Ends()
 	mss := float64(segment)
 	busy := o.fullest()

@@ -22,10 +22,7 @@ var tcpInTCP = rule("tcp-in-tcp", `
 	}
 
 	outer, at, known := o.maxOnPath("TcpRetransSegs")
-	if !known {
-		return missing("no end of the tunnel counts retransmitted segments")
-	}
-
+	needs(known, "no end of the tunnel counts retransmitted segments")
 	sent, _ := o.grew(at, "TcpOutSegs")
 	outer = max(outer-o.value(metrics.Retransmits), 0)
 	again := ratio(outer, sent)

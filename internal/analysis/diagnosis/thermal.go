@@ -33,10 +33,8 @@ var thermal = rule(Thermal, `
 		}
 	}
 
-	if o.Window.Seconds() < minFallWindow {
-		return missing("the window is too short to show a decline: it must be at least three seconds")
-	}
-
+	needs(o.Window.Seconds() >= minFallWindow,
+		"the window is too short to show a decline: it must be at least three seconds")
 	if share, ok := o.throttled(node, 0); ok {
 		late, _ := o.throttled(node, .66)
 		share = max(share, late)
@@ -55,10 +53,7 @@ var thermal = rule(Thermal, `
 
 	_, why := o.Columns(at.Node, "thermal", "core_throttles")
 	_, second := o.Columns(at.Node, "thermal", "cooling_state")
-	if why != "" && second != "" {
-		return missing(why)
-	}
-
+	needs(why == "" || second == "", why)
 	return candidate(requires("throttled", 0).by(
 		at.fact("core_throttles", 0, "no core or cooling device reported thermal throttling")))
 })

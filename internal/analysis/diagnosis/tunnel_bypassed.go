@@ -33,10 +33,7 @@ var tunnelBypassed = rule(TunnelBypassed, `
 		return excluded()
 	}
 
-	if o.Trial.Path == nil {
-		return missing("no counter proves the path")
-	}
-
+	needs(o.Trial.Path != nil, "no counter proves the path")
 	return excluded(fact(metrics.Goodput, "", o.tunnel(), o.goodput(),
 		"the tunnel's counters account for the payload that arrived"))
 })
