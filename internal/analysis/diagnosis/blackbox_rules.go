@@ -213,13 +213,8 @@ func checkReordering(s *sweep) Candidate {
 func checkBlackHole(s *sweep) Candidate {
 	small, large := s.sizes()
 	v, ok := large.value(metrics.PacketRate)
-	switch {
-	case small.pps() <= 0:
-		return missing("small packets do not get through either")
-	case !ok && large.Failed == 0:
-		return missing("large packets were not measured")
-	}
-
+	needs(small.pps() > 0, "small packets do not get through either")
+	needs(ok || large.Failed > 0, "large packets were not measured")
 	lost := 1.0 // a failed trial carried no packets
 	if v > 0 {
 		lost = large.lost()

@@ -7,13 +7,12 @@ import (
 )
 
 // tested returns the first router or, if CPUs of routers were throttled, the router that was throttled most.
-func tested(o *Observation) (node, why string) {
-	first, why := o.firstRouter()
-	most := greatest(o.Routers(), func(node string) float64 {
+func tested(o *Observation) string {
+	first := need(o.firstRouter())
+	return cmp.Or(greatest(o.Routers(), func(node string) float64 {
 		share, _ := o.throttled(node, 0)
 		return share
-	})
-	return cmp.Or(most, first), why
+	}), first)
 }
 
 // throttledFact reports the share of the window for which a quota throttled a vCPU of the node.

@@ -34,7 +34,7 @@ var clockDown = rule(ClockDown, `
 		$ service powerd restart
 		risk: more power
 `, func(o *Observation) Candidate {
-	node := need(tested(o))
+	node := tested(o)
 	at := place{node, "cpu"}
 	if share, ok := o.throttled(node, 0); ok {
 		return at.candidate(requires("capped", share, .05, .3).by(throttledFact(node, share))).

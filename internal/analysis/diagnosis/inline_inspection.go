@@ -21,8 +21,8 @@ var inlineInspection = rule("inline-inspection", `
 		$ cat /proc/net/netfilter/nfnetlink_queue
 		risk: it sees less
 `, func(o *Observation) Candidate {
-	s := need(ownSystem(o))
-	what := need(o.inspects(s.Node))
+	s := ownSystem(o)
+	what := o.inspects(s.Node)
 	if what == "" {
 		return excluded(fact("taps", s.Node, "", 0, "no program of the %s gets copies of packets",
 			s.Node))
@@ -37,14 +37,11 @@ var inlineInspection = rule("inline-inspection", `
 		text("packets of the %s also go to %s, and processes use %h of a core", s.Node, what, other)
 })
 
-// inspects describes the programs that receive a node's packets, or returns "" if there are none. If this is
-// unknown, why is the reason.
-func (o *Observation) inspects(node string) (what, why string) {
+// inspects describes the programs that receive a node's packets, or returns "" if there are none.
+func (o *Observation) inspects(node string) (what string) {
 	e := o.environment(node)
-	if why := e.Inventory.Lacks("taps"); why != "" {
-		return "", "what taps the packets of the " + node + " is not known: " + why
-	}
-
+	why := e.Inventory.Lacks("taps")
+	needs(why == "", "what taps the packets of the "+node+" is not known: "+why)
 	logs := func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }
 	for _, v := range []*record.Inventory{e.Inventory, e.InventoryAfter} {
 		if v == nil {
@@ -67,5 +64,5 @@ func (o *Observation) inspects(node string) (what, why string) {
 		}
 	}
 
-	return what, ""
+	return what
 }

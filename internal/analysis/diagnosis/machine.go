@@ -20,12 +20,10 @@ func (o *Observation) firstRouter() (node, why string) {
 	return "", "the topology has no router"
 }
 
-// ownSystem is like systemOf, but returns a reason if the router shares its cores with other roles.
-func ownSystem(o *Observation) (system, string) {
-	if o.Shared() {
-		return system{}, "all roles share this machine's cores: the router has none of its own"
-	}
-	return systemOf(o)
+// ownSystem returns the CPUs of the router, which must not share them with other roles.
+func ownSystem(o *Observation) system {
+	needs(!o.Shared(), "all roles share this machine's cores: the router has none of its own")
+	return need(systemOf(o))
 }
 
 // ports returns the nodes' devices that are ports of the topology and that the netdev probe counts.

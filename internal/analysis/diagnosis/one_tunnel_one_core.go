@@ -18,7 +18,7 @@ var oneTunnelOneCore = rule(OneTunnel, `
 		return excluded()
 	}
 
-	s := need(ownSystem(o))
+	s := ownSystem(o)
 	if len(s.Cores) == 1 {
 		return excluded()
 	}

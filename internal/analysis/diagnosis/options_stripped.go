@@ -22,10 +22,8 @@ var optionsStripped = rule("options-stripped", `
 		}
 	}
 
-	switch {
-	case !known:
-		return missing("which options TCP agreed on is not known")
-	case !unscaled:
+	needs(known, "which options TCP agreed on is not known")
+	if !unscaled {
 		return excluded()
 	}
 

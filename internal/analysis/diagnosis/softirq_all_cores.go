@@ -29,7 +29,7 @@ var softirqAllCores = rule(SoftirqAllCores, `
 		$ sysctl kern.random.harvest.mask=351
 		risk: less entropy; gained 3 % (netbenches)
 `, func(o *Observation) Candidate {
-	s := need(ownSystem(o))
+	s := ownSystem(o)
 	j := s.at("cpu").candidate(requires("full-cores", s.Slack.Busy, .70, .93).by(s.coreFact()),
 		softirqWork(s.softirq(), s.Unclassified, s.Busy).by(s.softirqFact()))
 	if len(s.Cores) == 1 {

@@ -9,7 +9,7 @@ var softirqOneCore = rule(SoftirqOneCore, `
 	kind: packet
 	planted: cpu_quota
 `+spreading, func(o *Observation) Candidate {
-	s := need(ownSystem(o))
+	s := ownSystem(o)
 	if len(s.Cores) == 1 {
 		return excluded(fact("cpu_cores", s.Node, "", 1, "the %s has one core", s.Node))
 	}

@@ -23,7 +23,7 @@ var thermal = rule(Thermal, `
 		$ echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq
 		risk: slower at first, steadier over time
 `, func(o *Observation) Candidate {
-	node := need(tested(o))
+	node := tested(o)
 	at := place{node, "cpu"}
 	for _, r := range o.Reasons {
 		if r.Kind == evidence.ReasonThrottled {
