@@ -72,15 +72,10 @@ var bufferbloat = rule(Bufferbloat, `
 			d.lowest)),
 		supports("lossless-fifo", lossless))
 }, func(o *Observation) Experiment {
-	e := Experiment{
-		Factor: string(factor.Pacing),
-		From:   FromTester,
-		Expect: 1,
-		Fix:    say("%.0fk", o.goodput()*belowLimit/1000),
-		Why:    "just below the limit nothing queues: if a queue is what delays, the delay falls",
-	}
+	paced := factor.Pacing
 	if !o.IsTCP() {
-		e.Factor = string(factor.Rate)
+		paced = factor.Rate
 	}
-	return e
+	return removing(paced, say("%.0fk", o.goodput()*belowLimit/1000),
+		"just below the limit nothing queues: if a queue is what delays, the delay falls")(o)
 })

@@ -87,7 +87,6 @@ func (o *Observation) linkStage(l record.TopoLink) Stage {
 
 // stagesOf returns the stages of a node: the load generator of an end, the forwarding parts of a router.
 func (o *Observation) stagesOf(node string) (out []Stage) {
-	n := o.Run.Node(node)
 	if slices.Contains(o.Routers(), node) {
 		out = o.routerStages(node)
 	}
@@ -96,7 +95,7 @@ func (o *Observation) stagesOf(node string) (out []Stage) {
 		out = append(out, o.generatorStage(node))
 	}
 
-	if n.OwnCPUs() {
+	if o.Run.Node(node).OwnCPUs() {
 		out = append(out, o.coreStages(node)...)
 	}
 
