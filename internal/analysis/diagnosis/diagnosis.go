@@ -29,7 +29,8 @@ type Rule struct {
 // rule returns the rule of a class.
 func rule(class, text string, check func(*Observation) Candidate,
 	experiments ...func(*Observation) Experiment) Rule {
-	return Rule{Class: class, Text: text, Check: check, Experiments: experiments}
+	examine := func(o *Observation) Candidate { return checked(check, o) }
+	return Rule{Class: class, Text: text, Check: examine, Experiments: experiments}
 }
 
 // Candidate is the result of one rule for one trial: a cause, with the evidence for and against it.
@@ -188,7 +189,7 @@ func Rate(all []Candidate, w Weights) {
 func (r Rule) examine(o *Observation) Candidate {
 	j := missing("the trial failed")
 	if o.Status != record.TrialFailed && o.Traffic != nil || r.Has("of-failed") {
-		j = checked(r.Check, o)
+		j = r.Check(o)
 	}
 
 	j.Class = r.Class
