@@ -107,7 +107,7 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 // because the steps of a sweep can confirm that class.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
-	return r.Quiet && class != diagnosis.SharedCPU
+	return r.Has("quiet") && class != diagnosis.SharedCPU
 }
 
 // namedCause returns the cause that a verdict names, and the cell with the highest confidence. The cause is
