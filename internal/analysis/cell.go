@@ -127,17 +127,13 @@ func skippedCells(run *record.Run, trials []*validity.Graded) []record.Skipped {
 }
 
 // identified returns skipped cells with their ids and with labels that no other cell has.
-func identified(c *factor.Catalogue, all []record.Skipped, cells []*metrics.Cell) []record.Skipped {
-	var factors []record.Factors
+func identified(c *factor.Catalogue, all []record.Skipped, cells []record.Factors) []record.Skipped {
+	var skipped []record.Factors
 	for _, s := range all {
-		factors = append(factors, s.Factors)
+		skipped = append(skipped, s.Factors)
 	}
 
-	for _, cell := range cells {
-		factors = append(factors, cell.Factors)
-	}
-
-	names := Labels(c, factors)
+	names := Labels(c, slices.Concat(skipped, cells))
 	for i := range all {
 		all[i].ID, all[i].Label = all[i].Factors.ID(), names[i]
 	}
@@ -269,36 +265,24 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	}
 }
 
-// labels sets a short label for each cell. The label consists of the factors that vary in the run, so that a
-// chart's legend does not repeat the same words. No label is empty.
-func labels(c *factor.Catalogue, cells []*group) {
+// Labels returns a short label for each cell. The label consists of the factors that vary among the cells, so
+// that a chart's legend does not repeat the same words. No label is empty.
+func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 	varying := varyingFactors(c, cells)
+	var out []string
 	count := map[string]int{}
-	for _, g := range cells {
-		g.cell.Label = labelOf(c, g.factors, varying)
-		count[g.cell.Label]++
+	for _, f := range cells {
+		label := labelOf(c, f, varying)
+		out = append(out, label)
+		count[label]++
 	}
 
-	for _, g := range cells {
-		if count[g.cell.Label] > 1 { // use all factors, because the label is not unique
-			g.cell.Label = labelOf(c, g.factors, nil)
+	for i, f := range cells {
+		if count[out[i]] > 1 { // use all factors, because the label is not unique
+			out[i] = labelOf(c, f, nil)
 		}
 
-		g.cell.Label = cmp.Or(strings.TrimSpace(g.cell.Label), "no factors")
-	}
-}
-
-// Labels returns short labels of cells.
-func Labels(c *factor.Catalogue, cells []record.Factors) []string {
-	all := make([]*group, len(cells))
-	for i, f := range cells {
-		all[i] = &group{factors: f}
-	}
-
-	labels(c, all)
-	var out []string
-	for _, g := range all {
-		out = append(out, g.cell.Label)
+		out[i] = cmp.Or(strings.TrimSpace(out[i]), "no factors")
 	}
 
 	return out
@@ -306,21 +290,21 @@ func Labels(c *factor.Catalogue, cells []record.Factors) []string {
 
 // varyingFactors returns the factors that have more than one level among the cells with a load, or among the
 // other cells. A missing factor counts as a separate level, unless it depends on another factor.
-func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
+func varyingFactors(c *factor.Catalogue, cells []record.Factors) map[string]bool {
 	varying := map[string]bool{}
 	names := record.Factors{}
-	for _, g := range cells {
-		maps.Copy(names, g.factors)
+	for _, f := range cells {
+		maps.Copy(names, f)
 	}
 
 	for name := range names {
 		loads := map[string]bool{}
 		others := map[string]bool{}
-		for _, g := range cells {
-			level, ok := g.factors[name]
+		for _, f := range cells {
+			level, ok := f[name]
 			switch {
 			case !ok && c.Of(name).Dependent:
-			case factor.Sends(g.factors):
+			case factor.Sends(f):
 				loads[level] = true
 			default:
 				others[level] = true

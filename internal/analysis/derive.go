@@ -31,12 +31,17 @@ type Derivation struct {
 	run    record.Run
 	points int // maximum number of points of a chart
 	all    []*validity.Graded
-	charts map[*validity.Graded]*Series
-	memory map[*validity.Graded]map[string]memoryUse
-	causes map[*validity.Graded]examined
+	kept   map[*validity.Graded]kept
 	idle   map[string]map[int]map[string]float64 // idle measurements by path, block and metric
 
 	sampled []TrialSamples
+}
+
+// kept holds what a derivation keeps of a trial's samples.
+type kept struct {
+	chart  *Series
+	memory map[string]memoryUse // by node; only of a soak
+	causes *examined            // nil if the trial was not diagnosed
 }
 
 // Begin starts the document of a run with the given number of trials. The trials may be added in any order.
@@ -45,9 +50,7 @@ type Derivation struct {
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{
 		run:    run,
-		charts: map[*validity.Graded]*Series{},
-		memory: map[*validity.Graded]map[string]memoryUse{},
-		causes: map[*validity.Graded]examined{},
+		kept:   map[*validity.Graded]kept{},
 		idle:   map[string]map[int]map[string]float64{},
 		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), minPoints)),
 	}
@@ -57,18 +60,18 @@ func Begin(run record.Run, trials int) *Derivation {
 func (x *Derivation) Add(t record.Trial) {
 	t = withImports(&x.run, t)
 	j := validity.GradeTrial(&x.run, &t)
+	var k kept
 	if j.Grade != evidence.GradeFailed {
-		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
-	}
-
-	if j.Trial.Row.Kind == record.RowIdle && j.Grade != evidence.GradeFailed {
-		x.keepIdle(j)
+		k.chart = chart(j.Trial, j.Metrics.RTTs, x.points)
+		if j.Trial.Row.Kind == record.RowIdle {
+			x.keepIdle(j)
+		}
 	}
 
 	if diagnosable(j) || failedOnPath(j) {
 		o := Observe(&x.run, j)
 		o.Idle = x.idleOf(j)
-		x.causes[j] = examine(o)
+		k.causes = examine(o)
 	}
 
 	if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
@@ -83,11 +86,12 @@ func (x *Derivation) Add(t record.Trial) {
 	}
 
 	if x.run.Design.Method.Soak > 0 {
-		x.memory[j] = memoryOf(j.Trial)
+		k.memory = memoryOf(j.Trial)
 	}
 
 	j.Trial = &light
 	x.all = append(x.all, j)
+	x.kept[j] = k
 }
 
 // Caveat adds a caveat about the run.
@@ -99,13 +103,11 @@ func (x *Derivation) Document() *Document {
 	all := x.all
 	validity.Sort(all)
 	aside := validity.SetAside(all)
-	if len(aside) > 0 {
-		for _, j := range aside {
-			delete(x.charts, j)
-			delete(x.causes, j)
-			delete(x.memory, j)
-		}
+	for _, j := range aside {
+		delete(x.kept, j)
+	}
 
+	if len(aside) > 0 {
 		x.Caveat(record.Caveat{
 			Kind: "other-boots",
 			Text: fmt.Sprintf("%d trials are set aside: a router "+
@@ -117,11 +119,10 @@ func (x *Derivation) Document() *Document {
 	cells := groups(run, all)
 	declarations := metrics.Metrics()
 	readSearches(run, cells)
+	var factors []record.Factors
 	for _, g := range cells {
+		factors = append(factors, g.factors)
 		g.addAdded()
-	}
-
-	for _, g := range cells {
 		c := &g.cell
 		c.ID = g.factors.ID()
 		c.Factors = g.factors
@@ -135,61 +136,58 @@ func (x *Derivation) Document() *Document {
 		g.addFindings()
 		g.clockCaveat()
 		g.addIrregular()
-		g.diagnose(run, x.causes)
+		g.diagnose(run, x.kept)
 	}
 
-	labels(run.Design.Catalogue, cells)
+	catalogue := run.Design.Catalogue
+	for i, label := range Labels(catalogue, factors) {
+		cells[i].cell.Label = label
+	}
+
+	var sides []*metrics.Cell
 	for _, g := range cells {
 		g.addTester(run, cells)
-	}
-
-	sides := make([]*metrics.Cell, 0, len(cells))
-	for _, g := range cells {
 		sides = append(sides, &g.cell.Cell)
 	}
 
+	varying := varyingFactors(catalogue, factors)
 	d := &Document{
 		Format:      record.Format,
 		Run:         head(run),
-		Catalogue:   run.Design.Catalogue,
+		Catalogue:   catalogue,
 		Series:      run.Series,
 		Environment: orEmpty(merged(run.Environments)),
 		Conditions:  run.Design.Conditions,
 		Topologies:  orEmpty(run.Topologies),
 		Ways:        ways(run),
 		Nodes:       nodes(run),
-		Skipped:     identified(run.Design.Catalogue, skippedCells(run, all), sides),
+		Skipped:     identified(catalogue, skippedCells(run, all), factors),
 		Tester:      run.Ceilings,
 		Ciphers:     cipherNodes(run, cells),
-		UnderLoad:   underLoad(run.Design.Catalogue, cells),
+		UnderLoad:   underLoad(catalogue, cells, varying),
 		Comparisons: comparison.OfCells(sides, &run.Design),
 		Observing:   observing(all),
-		Trials:      make([]TrialView, 0, len(all)),
-		Cells:       make([]Cell, 0, len(cells)),
+		Trials:      []TrialView{},
+		Cells:       []Cell{},
 		Sampled:     x.sampled,
 	}
+	var runs []int
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
+		runs = append(runs, g.cell.Runs)
 	}
 
-	addShares(run.Design.Catalogue, &run.Design, d.Cells, d.Comparisons)
-
-	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
+	addShares(&run.Design, d.Cells, d.Comparisons)
+	d.Paths = paths(d, varying)
 	d.oneCause()
 	d.addSearches(run, cells)
-	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(run, cells, x.memory)
+	d.Scaling, d.Soaks = scalings(catalogue, cells, varying), soaks(run, cells, x.kept)
 	for _, j := range all {
-		d.Trials = append(d.Trials, view(j, x.charts[j]))
+		d.Trials = append(d.Trials, view(j, x.kept[j].chart))
 	}
 
 	d.Metrics = declared(declarations, d)
 	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
-	var runs []int
-	var factors []record.Factors
-	for i := range d.Cells {
-		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
-	}
-
 	d.Caveats = validity.Caveats(run, all, runs, factors)
 	d.Proof = proofOf(run, cells)
 	d.Effects = EffectsOf(d)

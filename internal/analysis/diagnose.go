@@ -83,16 +83,16 @@ type examined struct {
 // Candidates returns the candidates and the goodput of the trial with the given id. It returns nil for an
 // unknown trial or one without candidates.
 func (x *Derivation) Candidates(trial string) (all []diagnosis.Candidate, bps float64) {
-	for j, of := range x.causes {
-		if j.Trial.ID == trial {
-			return of.candidates, j.Metrics.Values[metrics.Goodput]
+	for j, of := range x.kept {
+		if j.Trial.ID == trial && of.causes != nil {
+			return of.causes.candidates, j.Metrics.Values[metrics.Goodput]
 		}
 	}
 	return nil, 0
 }
 
-func examine(o *diagnosis.Observation) examined {
-	x := examined{candidates: diagnosis.Examine(o)}
+func examine(o *diagnosis.Observation) *examined {
+	x := &examined{candidates: diagnosis.Examine(o)}
 	if o.Trial.Status != record.TrialFailed {
 		x.path, x.ledger = o.Path(), o.Ledger()
 	}
@@ -114,45 +114,47 @@ func failedOnPath(j *validity.Graded) bool {
 }
 
 // diagnose sets the cell's diagnosis by combining the candidates of the cell's good trials.
-func (g *group) diagnose(run *record.Run, of map[*validity.Graded]examined) {
+func (g *group) diagnose(run *record.Run, of map[*validity.Graded]kept) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Candidate
 	var paths [][]diagnosis.Stage
 	var rates []float64
 	var ledgers []rated
 	for _, j := range g.good() {
-		if x, ok := of[j]; ok {
-			trials, paths = append(trials, x.candidates), append(paths, x.path)
-			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
-				rates, ledgers = append(rates, v), append(ledgers, rated{v, x.ledger})
-			}
+		x := of[j].causes
+		if x == nil {
+			continue
+		}
+
+		trials, paths = append(trials, x.candidates), append(paths, x.path)
+		if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
+			rates, ledgers = append(rates, v), append(ledgers, rated{v, x.ledger})
 		}
 	}
 
-	if len(trials) == 0 {
+	failed := len(trials) == 0
+	if failed {
 		for _, j := range g.trials {
-			if x, ok := of[j]; ok && failedOnPath(j) {
+			if x := of[j].causes; x != nil && failedOnPath(j) {
 				trials = append(trials, x.candidates)
 			}
 		}
-
-		d := diagnosis.Conclude(trials)
-		if d == nil || d.Class == diagnosis.Unknown {
-			return
-		}
 	}
 
-	if d := diagnosis.Conclude(trials, rates...); d != nil {
-		d.Place(paths)
-		d.Ledger = middleLedger(ledgers)
-		d.Excluded = notSuspected(d.Excluded, g.cell.Reasons)
-		for i := range d.Causes {
-			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
-				withoutLoss(run, d.Causes[i].Remedies))
-		}
-
-		g.cell.Diagnosis = d
+	d := diagnosis.Conclude(trials, rates...)
+	if d == nil || failed && d.Class == diagnosis.Unknown {
+		return
 	}
+
+	d.Place(paths)
+	d.Ledger = middleLedger(ledgers)
+	d.Excluded = notSuspected(d.Excluded, g.cell.Reasons)
+	for i := range d.Causes {
+		d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
+			withoutLoss(run, d.Causes[i].Remedies))
+	}
+
+	g.cell.Diagnosis = d
 }
 
 // notSuspected removes tester-limited from the excluded classes if the cell is suspect for that reason.

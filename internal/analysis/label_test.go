@@ -37,18 +37,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var cells []*group
-			for _, f := range test.cells {
-				cells = append(cells, &group{factors: f})
-			}
-
-			labels(declaredFactors(), cells)
-			var got []string
-			for _, g := range cells {
-				got = append(got, g.cell.Label)
-			}
-
-			diff := cmp.Diff(test.want, got)
+			diff := cmp.Diff(test.want, Labels(declaredFactors(), test.cells))
 			if diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}

@@ -208,11 +208,10 @@ func once(list []string, text string) []string {
 	return append(list, text)
 }
 
-// underLoad groups the TCP cells by path, and grades each direction and the mean of up and down.
-func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
+// underLoad groups the TCP cells by path, and grades each direction and the mean of up and down. show selects
+// the factors of the labels.
+func underLoad(c *factor.Catalogue, cells []*group, show map[string]bool) []UnderLoad {
 	var out []UnderLoad
-	varying := varyingFactors(c, cells)
-	delete(varying, string(factor.Direction))
 	for _, g := range cells {
 		p, ok := g.loadedPath()
 		if !ok {
@@ -225,7 +224,7 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 			i = len(out)
 			out = append(out, UnderLoad{
 				Factors:    f,
-				Label:      labelOf(c, f, varying),
+				Label:      labelOf(c, f, show),
 				Directions: map[string]LoadedPath{},
 			})
 		}

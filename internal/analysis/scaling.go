@@ -34,8 +34,8 @@ type Scaling struct {
 }
 
 // scalings fits the law to each set of cells that differ in only one scaling factor, if the set has enough
-// levels of the factor.
-func scalings(c *factor.Catalogue, cells []*group) []Scaling {
+// levels of the factor. show selects the factors of the labels.
+func scalings(c *factor.Catalogue, cells []*group, show map[string]bool) []Scaling {
 	var out []Scaling
 	var names []string
 	for _, g := range cells {
@@ -47,7 +47,6 @@ func scalings(c *factor.Catalogue, cells []*group) []Scaling {
 	}
 
 	c.Sort(names)
-	show := varyingFactors(c, cells)
 	for _, name := range names {
 		var sets []Scaling
 		for _, g := range cells {

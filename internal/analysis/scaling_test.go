@@ -29,7 +29,7 @@ func TestScalingNeedsSixLevelsOfOneFactor(t *testing.T) {
 		}
 		return out
 	}
-	got := scalings(declaredFactors(), append(cells(ramp, "none"), cells(ramp[:5], "wireguard")...))
+	got := scalings(declaredFactors(), append(cells(ramp, "none"), cells(ramp[:5], "wireguard")...), nil)
 	if len(got) != 1 || got[0].Factors["tunnel"] != "none" || got[0].Factor != "streams" ||
 		len(got[0].Points) != 6 {
 		t.Fatalf("got %+v, want one fit of the six levels without tunnel", got)

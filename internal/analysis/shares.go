@@ -19,7 +19,7 @@ type Share struct {
 // addShares sets the rate of each cell as a share of its baseline's rate, and of the rate with the default
 // MTU. The baseline is the cell with the plan's baseline levels. If there is no such cell, the baseline is
 // the cell without a tunnel or, failing that, a cell that differs in one factor.
-func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []comparison.Comparison) {
+func addShares(design *record.Design, cells []Cell, all []comparison.Comparison) {
 	of := map[string][]comparison.Comparison{}
 	for _, k := range all {
 		of[k.Factors.Key()] = append(of[k.Factors.Key()], k)
@@ -35,7 +35,7 @@ func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []c
 		cell := &cells[i]
 		rank := 0
 		for _, k := range of[cell.Factors.Key()] {
-			switch r := baselineRank(c, design, k); {
+			switch r := baselineRank(design, k); {
 			case k.Metric != metrics.RateOf(cell.Factors):
 			case ofMTU(k.Factors, k.Against):
 				cell.OfDefaultMTU = shareOf(k)
@@ -47,7 +47,7 @@ func addShares(c *factor.Catalogue, design *record.Design, cells []Cell, all []c
 
 		others := alike[factor.MTU.With(cell.Factors, "").Key()]
 		if len(others) > 1 && factor.MTU.In(cell.Factors) {
-			cell.OfDefaultMTU = shareOfMTU(c, cell, others)
+			cell.OfDefaultMTU = shareOfMTU(design.Catalogue, cell, others)
 		}
 	}
 }
@@ -59,7 +59,8 @@ func shareOf(k comparison.Comparison) *Share {
 // baselineRank rates how well the other cell of a comparison serves as a baseline. Higher is better, and 0
 // means not at all. A cell with another load is no baseline: for example, the difference between one stream
 // and four is not a cost of the path.
-func baselineRank(c *factor.Catalogue, design *record.Design, k comparison.Comparison) int {
+func baselineRank(design *record.Design, k comparison.Comparison) int {
+	c := design.Catalogue
 	for _, name := range keys(k.Factors, k.Against) {
 		if k.Factors[name] != k.Against[name] && c.Of(name).Kind == factor.Load &&
 			name != string(factor.PacketSize) { // except the packet size, which follows from the MTU

@@ -63,7 +63,7 @@ const (
 )
 
 // soaks evaluates the cells of a run whose plan contains a soak.
-func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[string]memoryUse) []Soak {
+func soaks(run *record.Run, cells []*group, data map[*validity.Graded]kept) []Soak {
 	if run.Design.Method.Soak <= 0 {
 		return nil
 	}
@@ -71,14 +71,14 @@ func soaks(run *record.Run, cells []*group, memory map[*validity.Graded]map[stri
 	var out []Soak
 	for _, g := range cells {
 		if len(g.good()) > 0 {
-			out = append(out, g.soak(memory))
+			out = append(out, g.soak(data))
 		}
 	}
 
 	return out
 }
 
-func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
+func (g *group) soak(data map[*validity.Graded]kept) Soak {
 	good := g.good()
 	first := good[0].Trial
 	last := good[len(good)-1].Trial
@@ -142,7 +142,8 @@ func (g *group) soak(memory map[*validity.Graded]map[string]memoryUse) Soak {
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"},
 			func(j *validity.Graded) (float64, string) {
-				return memory[j][node].bytes, memory[j][node].missing
+				use := data[j].memory[node]
+				return use.bytes, use.missing
 			})
 	}
 
