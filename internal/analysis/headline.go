@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"slices"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -17,12 +15,9 @@ var headlines = [...]string{metrics.ThroughputNDR, metrics.ThroughputPDR, metric
 // Headline returns the highest median of the first metric in headlines that a cell has, or nil if no cell has
 // any of them. It uses cells without a router only if there are no others.
 func (d *Document) Headline() *record.Headline {
-	through := slices.DeleteFunc(slices.Clone(d.Cells), func(c Cell) bool {
-		return factor.Topology.Is(c.Factors, "direct")
-	})
-	for _, cells := range [][]Cell{through, d.Cells} {
+	for _, direct := range []bool{false, true} {
 		for _, metric := range headlines {
-			best := greatest(cells, metric)
+			best := d.greatest(metric, direct)
 			if best != nil {
 				return &record.Headline{
 					Metric: metric,
@@ -37,18 +32,17 @@ func (d *Document) Headline() *record.Headline {
 	return nil
 }
 
-// greatest returns the first cell with the highest median of a metric. For goodput, it skips cells that
-// have a packet rate.
-func greatest(cells []Cell, metric string) (best *Cell) {
-	for i := range cells {
-		v, ok := cells[i].Metrics[metric]
-		_, counted := cells[i].Metrics[metrics.PacketRate]
-		if !ok || metric == metrics.Goodput && counted {
-			continue
-		}
-
-		if best == nil || v.Median > best.Metrics[metric].Median {
-			best = &cells[i]
+// greatest returns the first cell with the highest median of a metric, or nil if no cell has the metric. For
+// goodput, it skips cells that have a packet rate. It skips cells without a router unless direct is set.
+func (d *Document) greatest(metric string, direct bool) (best *Cell) {
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		v, ok := c.Metrics[metric]
+		_, counted := c.Metrics[metrics.PacketRate]
+		switch {
+		case !ok, metric == metrics.Goodput && counted, !direct && factor.Topology.Is(c.Factors, "direct"):
+		case best == nil || v.Median > best.Metrics[metric].Median:
+			best = c
 		}
 	}
 	return best

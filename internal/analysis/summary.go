@@ -48,16 +48,35 @@ func sentence(s string) string {
 
 // fastest describes the TCP cell with the highest goodput, for each tunnel and without a tunnel.
 func fastest(d *Document) []string {
-	var out []string
-	for _, c := range d.fastestCells() {
+	var kinds []string
+	best := map[string]*Cell{} // by kind of tunnel
+	for i := range d.Cells {
+		c := &d.Cells[i]
 		v, ok := c.Metrics[metrics.Goodput]
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
 
-		where := capital(d.with(c)) + " the"
+		kind := factor.Tunnel.Of(c.Factors)
+		if best[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+
+		if best[kind] == nil || v.Median > best[kind].Metrics[metrics.Goodput].Median {
+			best[kind] = c
+		}
+	}
+
+	var out []string
+	for _, kind := range kinds {
+		c := best[kind]
+		v := c.Metrics[metrics.Goodput]
+		where := "Without a tunnel the"
+		switch {
+		case kind != "" && kind != factor.NoTunnel:
+			where = "Through " + d.TunnelWords(c) + " the"
 		// The program that measured an imported run may not have recorded a tunnel.
-		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) {
+		case len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors):
 			where = "The"
 		}
 
@@ -67,22 +86,10 @@ func fastest(d *Document) []string {
 		}
 
 		out = append(out, fmt.Sprintf("%s fastest cell carried %s%s of TCP payload (%s; %s).", where, median,
-			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
-			c.Label))
+			unit.Bitrate(v.Median), spread(v, bitrate), c.Label))
 	}
-	return out
-}
 
-// most returns the first cell with the highest median of a metric, or nil if no cell has the metric.
-func (d *Document) most(metric string) (best *Cell, v statistics.Value) {
-	for i := range d.Cells {
-		x, ok := d.Cells[i].Metrics[metric]
-		if ok && (best == nil || x.Median > v.Median) {
-			best = &d.Cells[i]
-			v = x
-		}
-	}
-	return best, v
+	return out
 }
 
 // spread formats an interval, such as "range 1.2 to 1.3 Gbit/s, n = 3".
@@ -186,11 +193,12 @@ func suspectWord(cells ...*Cell) string {
 
 // smallPackets describes the highest packet rate.
 func smallPackets(d *Document) []string {
-	best, v := d.most(metrics.PacketRate)
+	best := d.greatest(metrics.PacketRate, true)
 	if best == nil {
 		return nil
 	}
 
+	v := best.Metrics[metrics.PacketRate]
 	sizes := factor.PacketSize.Of(best.Factors) + " bytes"
 	if factor.PacketSize.Is(best.Factors, factor.IMIX) {
 		sizes = "several sizes (IMIX)"
@@ -219,14 +227,17 @@ func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 		}
 	}
 
-	for i := range d.Cells {
-		if key != "" && d.Cells[i].Factors.Key() == key {
-			return &d.Cells[i], ns
-		}
+	worst = d.byKey()[key]
+	if key != "" && worst != nil {
+		return worst, ns
 	}
 
-	worst, added := d.most(metrics.RTTAdded)
-	return worst, added.Median
+	worst = d.greatest(metrics.RTTAdded, true)
+	if worst == nil {
+		return nil, 0
+	}
+
+	return worst, worst.Metrics[metrics.RTTAdded].Median
 }
 
 // latencyWords describes the added round-trip time of the cell in which it is highest.
@@ -405,47 +416,6 @@ func (g *group) addFindings() {
 			High:   new(added.High),
 			Text:   spread(added, unit.Nanoseconds),
 		}))
-}
-
-// fastestCells returns the TCP cell with the highest goodput for each tunnel. If no TCP cell has a goodput,
-// it returns the UDP cell with the highest packet rate.
-func (d *Document) fastestCells() []*Cell {
-	var out []*Cell
-	at := map[string]int{} // tunnel → index into out
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		v, ok := c.Metrics[metrics.Goodput]
-		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
-			continue
-		}
-
-		kind := factor.Tunnel.Of(c.Factors)
-		k, seen := at[kind]
-		switch {
-		case !seen:
-			at[kind] = len(out)
-			out = append(out, c)
-		case v.Median > out[k].Metrics[metrics.Goodput].Median:
-			out[k] = c
-		}
-	}
-
-	best, _ := d.most(metrics.PacketRate)
-	if best != nil && len(out) == 0 {
-		out = append(out, best)
-	}
-
-	return out
-}
-
-// with describes the tunnel of a cell, such as "through WireGuard (userspace)".
-func (d *Document) with(c *Cell) string {
-	kind := factor.Tunnel.Of(c.Factors)
-	if kind == factor.NoTunnel || kind == "" {
-		return "without a tunnel"
-	}
-
-	return "through " + d.TunnelWords(c)
 }
 
 // TunnelWords returns the name of a cell's tunnel, with its implementation if known, such as "WireGuard

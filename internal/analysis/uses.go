@@ -68,14 +68,11 @@ func UsesOf(d *Document) []UseCase {
 // use case that was not measured.
 func (d *Document) tunnelUses() (out []UseCase) {
 	const use = "Working from home by VPN"
-	var seen []string
-	for i := range d.Cells {
-		name := factor.Tunnel.Of(d.Cells[i].Factors)
-		if name == "" || name == factor.NoTunnel || slices.Contains(seen, name) {
+	for _, name := range d.levelsOf(string(factor.Tunnel)) {
+		if name == factor.NoTunnel {
 			continue
 		}
 
-		seen = append(seen, name)
 		words := d.Catalogue.Of(string(factor.Tunnel)).Words(name)
 		out = append(out, d.lineUse(use+", "+words, "TCP through the tunnel", func(f record.Factors) bool {
 			return factor.Tunnel.Is(f, name)

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -41,10 +42,9 @@ func Verdicts(cells []Cell) []Verdict {
 		if !seen {
 			at, index[k] = len(out), len(out)
 			out = append(out, Verdict{
-				Class: d.Class,
-				Text:  d.Text,
-				Confidence: [2]float64{d.Confidence,
-					d.Confidence},
+				Class:      d.Class,
+				Text:       d.Text,
+				Confidence: [2]float64{d.Confidence, d.Confidence},
 			})
 		}
 
@@ -59,17 +59,14 @@ func Verdicts(cells []Cell) []Verdict {
 		}
 	}
 
-	slices.SortStableFunc(out, func(a, b Verdict) int {
-		known := len(b.Cells) - len(a.Cells)
-		switch {
-		case a.Class == b.Class:
-			return known
-		case a.Class == diagnosis.Unknown:
+	rank := func(v Verdict) int {
+		if v.Class == diagnosis.Unknown {
 			return 1
-		case b.Class == diagnosis.Unknown:
-			return -1
 		}
-		return known
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b Verdict) int {
+		return cmp.Or(rank(a)-rank(b), len(b.Cells)-len(a.Cells))
 	})
 	return out
 }

@@ -139,14 +139,14 @@ func TestRemediesAreTheTunnels(t *testing.T) {
 // What a tunnel was resolved to stands beside its name, once.
 func TestTunnelIsSaidOnce(t *testing.T) {
 	d := Derive(quickRun(1))
-	for resolved, want := range map[string]string{"wireguard-userspace": "through WireGuard (userspace)",
-		"wireguard (client userspace, router kernel)": "through WireGuard (client userspace, router kernel)",
-		"wireguard": "through WireGuard"} {
+	for resolved, want := range map[string]string{"wireguard-userspace": "WireGuard (userspace)",
+		"wireguard (client userspace, router kernel)": "WireGuard (client userspace, router kernel)",
+		"wireguard": "WireGuard"} {
 		c := &Cell{
 			Cell:     metrics.Cell{Factors: quickFactors("tunnel", "wireguard")},
 			Resolved: record.Factors{"tunnel": resolved},
 		}
-		got := d.with(c)
+		got := d.TunnelWords(c)
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
