@@ -108,7 +108,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 			}
 
 			boots[v]++
-			if i := x.cellOf(d); x.step != nil && i >= 0 && d.Cells[i].Grade != evidence.GradeValid {
+			if c := x.cellOf(d); x.step != nil && c != nil && c.Grade != evidence.GradeValid {
 				suspect[v]++
 			}
 
@@ -160,11 +160,12 @@ func endsMeasured(blocks []VersionBlock, pairs []versionPair, last int) bool {
 	first := slices.DeleteFunc(slices.Clone(blocks), func(b VersionBlock) bool {
 		return b.Block > comparison.VersionBlocks
 	})
+	enough := comparison.VersionBlocks
 	if ChangesSeen(first, last) {
-		return len(pairs) >= 2*comparison.VersionBlocks
+		enough *= 2
 	}
 
-	return len(pairs) >= comparison.VersionBlocks
+	return len(pairs) >= enough
 }
 
 // sideOf returns the side of a version, given its expected share of the step.
@@ -187,16 +188,12 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 	most := 0.0
 	same, other := 0, 0
 	for i, c := range x.Ends.Comparisons {
-		if !wanted(labels[c.Factors.Key()]) {
+		label := labels[c.Factors.Key()]
+		if !wanted(label) {
 			continue
 		}
 
-		why := labels[c.Factors.Key()] + ": " + changeWords(c) + ": " + c.Verdict
-		if c.Why != "" {
-			why += ": " + c.Why
-		}
-
-		x.why = append(x.why, why)
+		x.why = append(x.why, label+": "+changeWords(c)+": "+c.Verdict+prefixed(": ", c.Why))
 		switch c.Verdict {
 		case statistics.Different:
 			width := max(math.Log(c.High/c.Low), 1e-9)
@@ -250,20 +247,21 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 // adds its version to skipped, unless the version is an end. It leaves out the runs of skipped versions.
 func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []comparison.VersionRun) {
 	for _, b := range blocks {
-		ends := b.Block <= 2*comparison.VersionBlocks
+		ofEnds := b.Block <= 2*comparison.VersionBlocks
 		for v, d := range b.Runs {
-			if d == nil || ends && v > 0 && v < len(b.Runs)-1 {
+			end := v == 0 || v == len(b.Runs)-1
+			if d == nil || ofEnds && !end {
 				continue
 			}
 
-			if i := x.cellOf(d); i >= 0 {
+			if c := x.cellOf(d); c != nil {
 				out = append(out, comparison.VersionRun{
 					Version: v,
 					Block:   b.Block,
 					At:      d.Run.Started,
-					Value:   d.Cells[i].Metrics[x.Metric].Median,
+					Value:   c.Metrics[x.Metric].Median,
 				})
-			} else if v > 0 && v < len(b.Runs)-1 && skipped[v] == "" {
+			} else if !end && skipped[v] == "" {
 				skipped[v] = "no number of this cell"
 			}
 		}
@@ -276,12 +274,13 @@ func (x *Bisection) runs(blocks []VersionBlock, skipped map[int]string) (out []c
 	return slices.DeleteFunc(out, func(r comparison.VersionRun) bool { return skipped[r.Version] != "" })
 }
 
-// cellOf returns the index of the followed cell in a document, or -1 if the document has no number for it.
-func (x *Bisection) cellOf(d *Document) int {
-	return slices.IndexFunc(d.Cells, func(c Cell) bool {
-		return c.Runs > 0 && c.Metrics[x.Metric].Median > 0 &&
-			sameOfVersions(c.Factors).Key() == x.Factors.Key()
-	})
+// cellOf returns the followed cell of a document, or nil if the document has no number for it.
+func (x *Bisection) cellOf(d *Document) *Cell {
+	c := d.withoutFirmware()[x.Factors.Key()]
+	if c == nil || c.Runs == 0 || !(c.Metrics[x.Metric].Median > 0) {
+		return nil
+	}
+	return c
 }
 
 // Next returns the version to measure next. ok is false if no further measurement is needed.
@@ -296,23 +295,24 @@ func (x *Bisection) conclude() {
 	}
 
 	x.Summary = append(x.Summary, x.Ends.Summary[0])
-	if x.Outcome == "" {
+	say := func(format string, args ...any) { x.Summary = append(x.Summary, fmt.Sprintf(format, args...)) }
+	good, bad := x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name
+	what := metrics.Label(x.Metric) + " of " + x.Cell
+	switch {
+	case x.Outcome == "":
 		return
-	}
-
-	if x.Outcome == BisectLost {
-		x.Summary = append(x.Summary, fmt.Sprintf("The %s of %s has a number in every block of %s, and none "+
-			"or 0 in every block of %s. A search by ratios cannot find the version that lost it.",
-			metrics.Label(x.Metric), x.Cell, x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name))
+	case x.Outcome == BisectLost:
+		say("The %s has a number in every block of %s, and none or 0 in every block of %s. A search by "+
+			"ratios cannot find the version that lost it.", what, good, bad)
 		return
-	}
-
-	if x.step == nil {
+	case x.step == nil:
 		x.Summary = append(x.Summary, x.why...)
-		x.Summary = append(x.Summary, map[string]string{
-			BisectSame:   "The ends are the same: nothing to look for.",
-			BisectChance: "The ends do not differ reproducibly: nothing to look for.",
-		}[x.Outcome])
+		differ := "do not differ reproducibly"
+		if x.Outcome == BisectSame {
+			differ = "are the same"
+		}
+
+		say("The ends %s: nothing to look for.", differ)
 		return
 	}
 
@@ -325,13 +325,13 @@ func (x *Bisection) conclude() {
 	}
 
 	if len(suspect) > 0 {
-		x.Summary = append(x.Summary, "Suspect: "+strings.Join(suspect, "; ")+".")
+		say("Suspect: %s.", strings.Join(suspect, "; "))
 	}
 
 	first, last := x.last.First, x.last.Last
 	if x.Outcome == comparison.BisectTester {
-		x.Summary = append(x.Summary, fmt.Sprintf("It is the tester: %s, measured again at the end, is no "+
-			"longer what it was before the search. No version can be blamed.", x.Versions[0].Name))
+		say("It is the tester: %s, measured again at the end, is no longer what it was before the search. "+
+			"No version can be blamed.", good)
 		return
 	}
 
@@ -342,37 +342,29 @@ func (x *Bisection) conclude() {
 
 	sure := fmt.Sprintf("(probability %s, %s after those of the ends)", unit.Percent(min(x.P, .999)),
 		unit.Count(x.Boots, "boot"))
-	what := metrics.Label(x.Metric) + " of " + x.Cell
-	text := ""
-	switch {
-	case x.Outcome == comparison.BisectCulprit && first == last:
-		text = fmt.Sprintf("%s is the first version that changed the %s %s.", x.Culprits[0], what, sure)
-	case x.Outcome == comparison.BisectCulprit:
-		text = fmt.Sprintf("The %s was changed by one of these versions %s; those before the last cannot "+
-			"be measured: %s.", what, sure, strings.Join(x.Culprits, ", "))
-	case x.Outcome == comparison.BisectSeveral:
-		text = fmt.Sprintf("No single culprit: %s lies between the ends %s. Bisect from %s to it, and from "+
-			"it to %s.", x.Culprits[0], sure, x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name)
-	default:
-		text = fmt.Sprintf("Undecided: the runs that are allowed do not tell which of these %d versions "+
-			"changed the %s %s.", len(x.Culprits), what, sure)
-	}
+	switch x.Outcome {
+	case comparison.BisectCulprit:
+		if first == last {
+			say("%s is the first version that changed the %s %s.", x.Culprits[0], what, sure)
+		} else {
+			say("The %s was changed by one of these versions %s; those before the last cannot be measured: %s.",
+				what, sure, strings.Join(x.Culprits, ", "))
+		}
 
-	x.Summary = append(x.Summary, text)
-	if x.Outcome == comparison.BisectCulprit {
-		x.Summary = append(x.Summary, x.evidence(first, last))
+		say("Ratio to the good end: %s; %s.", x.Versions[first-1].words(), x.Versions[last].words())
+	case comparison.BisectSeveral:
+		say("No single culprit: %s lies between the ends %s. Bisect from %s to it, and from it to %s.",
+			x.Culprits[0], sure, good, bad)
+	default:
+		say("Undecided: the runs that are allowed do not tell which of these %d versions changed the %s %s.",
+			len(x.Culprits), what, sure)
 	}
 }
 
-// evidence describes the ratios of two versions to the good end: the version before the culprits, and the
-// last culprit.
-func (x *Bisection) evidence(first, last int) string {
-	of := func(v int) string {
-		row := x.Versions[v]
-		return fmt.Sprintf("%s: ×%s (%s to %s)", row.Name, unit.Significant(row.Ratio, 4),
-			unit.Significant(row.Low, 4), unit.Significant(row.High, 4))
-	}
-	return fmt.Sprintf("Ratio to the good end: %s; %s.", of(first-1), of(last))
+// words describes the ratio of a version to the good end.
+func (v BisectVersion) words() string {
+	return fmt.Sprintf("%s: ×%s (%s to %s)", v.Name, unit.Significant(v.Ratio, 4), unit.Significant(v.Low, 4),
+		unit.Significant(v.High, 4))
 }
 
 // Worse reports whether the bisection has an answer and the cell is worse at the bad end than at the good

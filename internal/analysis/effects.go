@@ -100,10 +100,7 @@ func observe(runs []runOfEffects, w work) (out []model.Observation, names []stri
 	}
 
 	names = all.Names()
-	if len(runs) > 0 {
-		runs[0].Catalogue.Sort(names)
-	}
-
+	runs[0].Catalogue.Sort(names)
 	return out, names
 }
 

@@ -133,21 +133,14 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 		x := one[part]
 		y := two[part]
 		switch {
-		case x == nil && y == nil:
-		case x == nil || y == nil:
-			for _, side := range []struct{ facts, read map[string]string }{{left, x}, {right, y}} {
-				if side.read != nil {
-					side.facts["inventory: "+part] = "read"
-				}
+		case x != nil && y != nil:
+			for _, name := range keys(x, y) {
+				left[name], right[name] = cmp.Or(x[name], "none"), cmp.Or(y[name], "none")
 			}
-		default:
-			for name := range x {
-				left[name], right[name] = x[name], cmp.Or(y[name], "none")
-			}
-
-			for name := range y {
-				left[name], right[name] = cmp.Or(x[name], "none"), y[name]
-			}
+		case x != nil:
+			left["inventory: "+part] = "read"
+		case y != nil:
+			right["inventory: "+part] = "read"
 		}
 	}
 }

@@ -82,39 +82,39 @@ func CompareRuns(a, b *Document) *RunComparison {
 	for i := range a.Cells {
 		mine := &a.Cells[i]
 		key := mine.Factors.Key()
-		other, ok := theirs[key]
-		if !ok && mine.Runs > 0 {
+		other := theirs[key]
+		switch {
+		case other != nil:
+			c.Regressions = append(c.Regressions, lost(mine, other)...)
+			delete(theirs, key)
+			matched = append(matched, mine.Factors)
+		case mine.Runs > 0:
 			c.OnlyA = append(c.OnlyA, mine.Factors)
 		}
-
-		if !ok {
-			continue
-		}
-
-		c.Regressions = append(c.Regressions, lost(mine, other)...)
-		delete(theirs, key)
-		matched = append(matched, mine.Factors)
 	}
 
-	for i := range b.Cells {
-		_, left := theirs[b.Cells[i].Factors.Key()]
-		if left && b.Cells[i].Runs > 0 {
-			c.OnlyB = append(c.OnlyB, b.Cells[i].Factors)
+	for _, other := range b.Cells {
+		if theirs[other.Factors.Key()] != nil && other.Runs > 0 {
+			c.OnlyB = append(c.OnlyB, other.Factors)
 		}
 	}
 
 	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Run.Path},
 		comparison.Run{Values: numbers(b), Path: b.Run.Path}, causesOf(c.Changes))
 	c.addSides(a, b)
-	used := map[string]bool{}
-	for _, x := range c.Comparisons {
-		used[x.Metric] = true
-	}
-
-	c.Metrics = pick(slices.Concat(a.Metrics, b.Metrics), used)
+	c.Metrics = metricsOf(c.Comparisons, slices.Concat(a.Metrics, b.Metrics))
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.Summary = runWords(c)
 	return c
+}
+
+// metricsOf returns the declarations of the compared metrics.
+func metricsOf(compared []comparison.Comparison, declared []record.Metric) []record.Metric {
+	used := map[string]bool{}
+	for _, x := range compared {
+		used[x.Metric] = true
+	}
+	return pick(declared, used)
 }
 
 // byKey returns the cells by the keys of their factors.
@@ -138,6 +138,7 @@ func lost(a, b *Cell) []Regression {
 		if len(b.Reasons) > 0 {
 			text += ": " + b.Reasons[0].Text
 		}
+
 		return []Regression{{Factors: a.Factors, Text: text}}
 	}
 
@@ -149,16 +150,10 @@ func lost(a, b *Cell) []Regression {
 			continue
 		}
 
-		text := "the second run has no " + metrics.Label(m.Name)
-		why := b.Missing[m.Name]
-		if why != "" {
-			text += ": " + why
-		}
-
 		out = append(out, Regression{
 			Factors: a.Factors,
 			Metric:  m.Name,
-			Text:    text,
+			Text:    "the second run has no " + metrics.Label(m.Name) + prefixed(": ", b.Missing[m.Name]),
 			Suspect: b.Grade == evidence.GradeSuspect && !comparison.OfPath(m.Name),
 		})
 	}
@@ -274,12 +269,14 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 		out[i].metrics = append(out[i].metrics, metrics.Label(m.Name))
 	}
 
-	found := func(g verdictCount) bool {
-		return strings.Contains(g.counts, statistics.Different) || strings.Contains(g.counts, "confounded")
+	rank := func(g verdictCount) int {
+		if strings.Contains(g.counts, statistics.Different) || strings.Contains(g.counts, "confounded") {
+			return 0
+		}
+		return 1
 	}
-	same := slices.DeleteFunc(slices.Clone(out), found)
-	different := slices.DeleteFunc(out, func(g verdictCount) bool { return !found(g) })
-	return append(different, same...)
+	slices.SortStableFunc(out, func(a, b verdictCount) int { return rank(a) - rank(b) })
+	return out
 }
 
 // causeWords describes the changes that may explain different results. It mentions chance only if no

@@ -65,7 +65,7 @@ func compareVersions(names [2]string, blocks []versionPair, compared []compariso
 		Changes:     changes(blocks[0].old, blocks[0].new),
 		Comparisons: compared,
 		Regressions: []Regression{},
-		Metrics:     blocks[0].old.Metrics,
+		Metrics:     metricsOf(compared, blocks[0].old.Metrics),
 	}
 	c.A.Name, c.B.Name = names[0], names[1]
 	for _, b := range blocks[1:] {
@@ -79,12 +79,6 @@ func compareVersions(names [2]string, blocks []versionPair, compared []compariso
 		x.GradeA, x.GradeB = usualGrade(blocks, x.Factors, false), usualGrade(blocks, x.Factors, true)
 	}
 
-	used := map[string]bool{}
-	for _, x := range c.Comparisons {
-		used[x.Metric] = true
-	}
-
-	c.Metrics = pick(c.Metrics, used)
 	c.Regressions = append(c.Regressions, worse(c)...)
 	c.addLost(blocks)
 	c.Summary = versionWords(c, blocks)
@@ -100,12 +94,21 @@ func VersionLabels(blocks []VersionBlock) map[string]string {
 				continue
 			}
 
-			for i := range d.Cells {
-				labels[sameOfVersions(d.Cells[i].Factors).Key()] = d.Cells[i].Label
+			for key, c := range d.withoutFirmware() {
+				labels[key] = c.Label
 			}
 		}
 	}
 	return labels
+}
+
+// withoutFirmware returns the cells by the keys of their factors without firmware, whose level is the version.
+func (d *Document) withoutFirmware() map[string]*Cell {
+	out := map[string]*Cell{}
+	for i := range d.Cells {
+		out[factor.Firmware.With(d.Cells[i].Factors, "").Key()] = &d.Cells[i]
+	}
+	return out
 }
 
 // ChangesSeen reports whether the blocks show a change of the version that further blocks must confirm.
@@ -113,19 +116,17 @@ func ChangesSeen(blocks []VersionBlock, version int) bool {
 	return slices.ContainsFunc(versionValues(pairsOf(blocks, version)), comparison.Versions.Unrepeated)
 }
 
-// versionValues returns the values of both versions by cell and metric. The cells lack the factor firmware,
-// because its level is the version.
+// versionValues returns the values of both versions by cell and metric. The cells lack the factor firmware.
 func versionValues(blocks []versionPair) (out []comparison.Versions) {
 	at := map[string]int{}
 	for _, b := range blocks {
 		for side, d := range []*Document{b.old, b.new} {
-			for i := range d.Cells {
-				cell := &d.Cells[i]
+			for _, cell := range d.Cells {
 				if cell.Runs == 0 {
 					continue
 				}
 
-				f := sameOfVersions(cell.Factors)
+				f := factor.Firmware.With(cell.Factors, "")
 				for _, m := range comparison.VersionMetrics(f) {
 					value, ok := cell.Metrics[m]
 					if !ok {
@@ -158,16 +159,6 @@ func versionValues(blocks []versionPair) (out []comparison.Versions) {
 	return out
 }
 
-func sameOfVersions(f record.Factors) record.Factors {
-	out := record.Factors{}
-	for name, level := range f {
-		if name != string(factor.Firmware) {
-			out[name] = level
-		}
-	}
-	return out
-}
-
 // addLost adds a regression for each cell that has a number in a block of the old version but not in the same
 // block of the new one.
 func (c *RunComparison) addLost(blocks []versionPair) {
@@ -175,32 +166,30 @@ func (c *RunComparison) addLost(blocks []versionPair) {
 	had, lost := map[string]int{}, map[string]int{}
 	why := map[string]string{}
 	for _, b := range blocks {
-		has := map[string]bool{}
-		for i := range b.new.Cells {
-			key := sameOfVersions(b.new.Cells[i].Factors).Key()
-			has[key] = b.new.Cells[i].Runs > 0
-			if reasons := b.new.Cells[i].Reasons; !has[key] && len(reasons) > 0 {
-				why[key] = ": " + reasons[0].Text
+		has := b.new.withoutFirmware()
+		for key, c := range has {
+			if c.Runs == 0 && len(c.Reasons) > 0 {
+				why[key] = ": " + c.Reasons[0].Text
 			}
 		}
 
 		for _, s := range b.new.Skipped {
-			why[sameOfVersions(s.Factors).Key()] = ": " + s.Reason
+			why[factor.Firmware.With(s.Factors, "").Key()] = ": " + s.Reason
 		}
 
-		for i := range b.old.Cells {
-			f := sameOfVersions(b.old.Cells[i].Factors)
-			key := f.Key()
-			if b.old.Cells[i].Runs == 0 {
+		for _, c := range b.old.Cells {
+			if c.Runs == 0 {
 				continue
 			}
 
+			f := factor.Firmware.With(c.Factors, "")
+			key := f.Key()
 			if had[key] == 0 {
 				cells = append(cells, f)
 			}
 
 			had[key]++
-			if !has[key] {
+			if has[key] == nil || has[key].Runs == 0 {
 				lost[key]++
 			}
 		}
@@ -226,15 +215,14 @@ func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
 			d = b.new
 		}
 
-		for i := range d.Cells {
-			if sameOfVersions(d.Cells[i].Factors).Key() != f.Key() || d.Cells[i].Runs == 0 {
-				continue
-			}
+		c := d.withoutFirmware()[f.Key()]
+		if c == nil || c.Runs == 0 {
+			continue
+		}
 
-			all++
-			if d.Cells[i].Grade != evidence.GradeValid {
-				suspect++
-			}
+		all++
+		if c.Grade != evidence.GradeValid {
+			suspect++
 		}
 	}
 
@@ -249,8 +237,8 @@ func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
 func versionWords(c *RunComparison, blocks []versionPair) []string {
 	labels := map[string]string{}
 	for _, b := range blocks {
-		for i := range b.old.Cells {
-			labels[sameOfVersions(b.old.Cells[i].Factors).Key()] = b.old.Cells[i].Label
+		for key, c := range b.old.withoutFirmware() {
+			labels[key] = c.Label
 		}
 	}
 
