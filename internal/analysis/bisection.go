@@ -347,8 +347,8 @@ func (x *Bisection) conclude() {
 		if first == last {
 			say("%s is the first version that changed the %s %s.", x.Culprits[0], what, sure)
 		} else {
-			say("The %s was changed by one of these versions %s; those before the last cannot be measured: %s.",
-				what, sure, strings.Join(x.Culprits, ", "))
+			say("The %s was changed by one of these versions %s; those before the last cannot be measured: "+
+				"%s.", what, sure, strings.Join(x.Culprits, ", "))
 		}
 
 		say("Ratio to the good end: %s; %s.", x.Versions[first-1].words(), x.Versions[last].words())

@@ -110,8 +110,8 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 
 // addSides adds the values of both runs, with their grades, to each comparison.
 func (c *RunComparison) addSides(a, b *Document) {
-	first := a.byKey()
-	second := b.byKey()
+	first := a.ByKey()
+	second := b.ByKey()
 	for i := range c.Comparisons {
 		x := &c.Comparisons[i]
 		one := first[x.Factors.Key()]

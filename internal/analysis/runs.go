@@ -77,7 +77,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 		Regressions: []Regression{},
 		SkippedB:    b.Skipped,
 	}
-	theirs := b.byKey()
+	theirs := b.ByKey()
 	var matched []record.Factors
 	for i := range a.Cells {
 		mine := &a.Cells[i]
@@ -117,8 +117,8 @@ func metricsOf(compared []comparison.Comparison, declared []record.Metric) []rec
 	return pick(declared, used)
 }
 
-// byKey returns the cells by the keys of their factors.
-func (d *Document) byKey() map[string]*Cell {
+// ByKey returns the cells by the keys of their factors.
+func (d *Document) ByKey() map[string]*Cell {
 	out := map[string]*Cell{}
 	for i := range d.Cells {
 		out[d.Cells[i].Factors.Key()] = &d.Cells[i]

@@ -120,7 +120,7 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 
 	var ratios []float64
 	name, doubt := "", ""
-	cells := d.byKey()
+	cells := d.ByKey()
 	for _, c := range d.Comparisons {
 		named := c.Metric == metrics.Goodput && c.Name == f.Without.Words
 		if named && d.usualMTU(cells, c.Factors, metrics.Goodput) {
@@ -161,7 +161,7 @@ func mtuWords(d *Document) []string {
 
 	var ratios []float64
 	doubt := ""
-	cells := d.byKey()
+	cells := d.ByKey()
 	for _, key := range keys(best) {
 		ratios = append(ratios, best[key].OfDefaultMTU.Ratio)
 		doubt = cmp.Or(doubt, suspectWord(best[key], cells[key]))
@@ -227,7 +227,7 @@ func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 		}
 	}
 
-	worst = d.byKey()[key]
+	worst = d.ByKey()[key]
 	if key != "" && worst != nil {
 		return worst, ns
 	}

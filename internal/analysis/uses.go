@@ -127,7 +127,7 @@ func (d *Document) lineUse(use, what string, want func(record.Factors) bool) Use
 			"its goodput, of a suspect cell the lower bound, divided by the share of payload on the wire " +
 			"is the line that it fills",
 	}
-	cells := d.byKey()
+	cells := d.ByKey()
 	var worst *Cell
 	var directions []string
 	for _, c := range d.usable(metrics.Goodput, func(f record.Factors) bool {
@@ -250,7 +250,7 @@ func (d *Document) latencyUse() UseCase {
 		Rule: "the bufferbloat grade of the path and direction to which TCP adds most, of a suspect cell " +
 			"that of the upper bound: A+ and A are good, B is fair, the rest poor",
 	}
-	cells := d.byKey()
+	cells := d.ByKey()
 	most := -1.0
 	for _, p := range d.UnderLoad {
 		for _, direction := range keys(p.Directions) {

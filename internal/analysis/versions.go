@@ -102,7 +102,8 @@ func VersionLabels(blocks []VersionBlock) map[string]string {
 	return labels
 }
 
-// withoutFirmware returns the cells by the keys of their factors without firmware, whose level is the version.
+// withoutFirmware returns the cells by the keys of their factors without firmware, whose level is the
+// version.
 func (d *Document) withoutFirmware() map[string]*Cell {
 	out := map[string]*Cell{}
 	for i := range d.Cells {

@@ -112,8 +112,7 @@ var standards = [...]standard{
 func Candidates(s Situation) []Change {
 	var out []Change
 	add := func(c Change) {
-		same := func(other Change) bool { return other.String() == c.String() }
-		i := slices.IndexFunc(out, same)
+		i := slices.IndexFunc(out, c.same)
 		if i < 0 {
 			out = append(out, c)
 		} else if out[i].Class == "" {
@@ -205,7 +204,7 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	var out []factor.Cell
 	for _, at := range names {
 		to := level(s, s.level(at))
-		if to != "" && s.means(factor.Cell{at: to}) {
+		if to != "" && s.means(at, to) {
 			out = append(out, factor.Cell{at: to})
 		}
 	}
@@ -224,30 +223,21 @@ func (s Situation) level(name string) string {
 	return ""
 }
 
-// means reports whether all factors are known, accept the given levels, and apply to at least one of the
-// cells.
-func (s Situation) means(levels factor.Cell) bool {
-	for name, level := range levels {
-		d, ok := s.Catalogue.Lookup(name)
-		if !ok {
-			return false
-		}
-
-		if canonical, err := d.Parse(level); err != nil || canonical == "" {
-			return false
-		}
-
-		if !slices.ContainsFunc(s.Cells, func(c factor.Cell) bool {
-			applies := d.Applies == nil
-			if !applies {
-				applies, _ = d.Applies(c)
-			}
-			return applies && (d.Conflict == nil || d.Conflict(factor.Name(name).With(c, level)) == "")
-		}) {
-			return false
-		}
+// means reports whether a factor is known, accepts the level, and applies to at least one of the cells.
+func (s Situation) means(name, level string) bool {
+	d, ok := s.Catalogue.Lookup(name)
+	if !ok {
+		return false
 	}
-	return true
+
+	canonical, err := d.Parse(level)
+	return err == nil && canonical != "" && slices.ContainsFunc(s.Cells, func(c factor.Cell) bool {
+		applies := d.Applies == nil
+		if !applies {
+			applies, _ = d.Applies(c)
+		}
+		return applies && (d.Conflict == nil || d.Conflict(factor.Name(name).With(c, level)) == "")
+	})
 }
 
 // parses replaces levels with their canonical form, and reports whether all of them are valid.

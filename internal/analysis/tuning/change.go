@@ -37,6 +37,9 @@ func (c Change) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// same reports whether both changes have the same levels.
+func (c Change) same(other Change) bool { return c.String() == other.String() }
+
 // answer sets the class and GainAtMost of the change to those of the first cause that has one of the classes.
 func (c *Change) answer(causes []diagnosis.Cause, classes []string) {
 	for _, cause := range causes {
@@ -90,9 +93,7 @@ func (s Set) String() string {
 
 func (s Set) with(more ...Change) Set { return append(slices.Clone(s), more...) }
 
-func (s Set) without(c Change) Set {
-	return slices.DeleteFunc(slices.Clone(s), func(other Change) bool { return other.String() == c.String() })
-}
+func (s Set) without(c Change) Set { return slices.DeleteFunc(slices.Clone(s), c.same) }
 
 // allows reports whether a change can be made together with the set.
 func (s Set) allows(c Change) bool { return !slices.ContainsFunc(s, c.excludes) }

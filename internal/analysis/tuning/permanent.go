@@ -3,9 +3,7 @@ package tuning
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/big"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -23,49 +21,45 @@ type Permanent struct {
 // Systems lists the systems with known commands.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe holds the commands for a factor by system. Placeholders are replaced: {dev} by the port or DEVICE,
-// {level} by the level, {mask} by a list of CPUs as a mask, and {name} by the part of the factor's name after
-// the colon. Lines for OpenWrt's rc.local are inserted at its top, because its last line is "exit 0".
-type recipe struct {
-	factor string
-	lines  map[string][]string
-}
-
 var rosClock = []string{"# from 7.17 on, where /system/device-mode/print says routerboard: no, first " +
 	"/system/device-mode/update routerboard=yes, and its button or a power cycle within 5 minutes",
 	"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"}
 
-var recipes = [...]recipe{
-	{"queue", map[string][]string{
+// recipes maps a factor to the commands for each system. Placeholders are replaced: {dev} by the port or
+// DEVICE, {level} by the level, {mask} by a list of CPUs as a mask, and {name} by the part of the factor's
+// name after the colon. Lines for OpenWrt's rc.local are inserted at its top, because its last line is
+// "exit 0".
+var recipes = map[string]map[string][]string{
+	"queue": {
 		"linux": {"tc qdisc replace dev {dev} {queue}",
 			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
 				"in /etc/sysctl.d"},
 		"openwrt":  {"echo 'tc qdisc replace dev {dev} {queue}' >> /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
-	}},
-	{"cpus", map[string][]string{
+	},
+	"cpus": {
 		"linux": {"echo {mask} | tee /sys/class/net/{dev}/queues/rx-*/rps_cpus",
 			"# at every start: the same from a udev rule for the device"},
 		"openwrt": {"uci set network.@globals[0].packet_steering=1", "uci commit network",
 			"service network reload"},
 		"routeros": {"/system resource irq rps enable [find name={dev}]"},
-	}},
-	{"irq_affinity", map[string][]string{
+	},
+	"irq_affinity": {
 		"linux": {"for i in $(ls /sys/class/net/{dev}/device/msi_irqs); do echo {level} > " +
 			"/proc/irq/$i/smp_affinity_list; done", "systemctl disable --now irqbalance"},
 		"openwrt":  {"# the lines for linux, in /etc/rc.local"},
 		"routeros": {"/system resource irq set [find users~\"{dev}\"] cpu=auto"},
-	}},
-	{"napi_threaded", map[string][]string{
+	},
+	"napi_threaded": {
 		"linux":   {"echo {bit} > /sys/class/net/{dev}/threaded", "# at every start: from a udev rule"},
 		"openwrt": {"sed -i '1i echo {bit} > /sys/class/net/{dev}/threaded' /etc/rc.local"},
-	}},
-	{"gro_flush_timeout", map[string][]string{
+	},
+	"gro_flush_timeout": {
 		"linux": {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout",
 			"# at every start: from a udev rule"},
 		"openwrt": {"sed -i '1i echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' /etc/rc.local"},
-	}},
-	{"flowtable", map[string][]string{
+	},
+	"flowtable": {
 		"linux": {"# in /etc/nftables.conf: " +
 			"flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
 			"# first rule of the forward chain: ct state established flow add @ft"},
@@ -73,76 +67,66 @@ var recipes = [...]recipe{
 			"service firewall restart"},
 		"routeros": {"/ip firewall filter add chain=forward action=fasttrack-connection " +
 			"connection-state=established,related place-before=0"},
-	}},
-	{"firewall", map[string][]string{
+	},
+	"firewall": {
 		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one " +
 			"rule: ip saddr @NAME drop; no log where none is needed"},
 		"openwrt": {"uci add firewall ipset",
 			"# then one rule with option ipset instead of one for each address; option log off"},
 		"routeros": {"/ip firewall address-list add list=NAME address=ADDRESS",
 			"# then one rule with src-address-list=NAME instead of one for each; log=no"},
-	}},
-	{"cpu_quota", map[string][]string{
+	},
+	"cpu_quota": {
 		"linux": {"cpupower frequency-set -g performance",
 			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"performance > $g; done' /etc/rc.local"},
 		"routeros": rosClock,
-	}},
-	{"governor", map[string][]string{
+	},
+	"governor": {
 		"linux": {"cpupower frequency-set -g {level}",
 			"# at every start: GOVERNOR={level} in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"{level} > $g; done' /etc/rc.local"},
 		"routeros": rosClock,
-	}},
-	{"mss_clamp", map[string][]string{
+	},
+	"mss_clamp": {
 		"linux": {"# in /etc/nftables.conf, chain forward: " +
 			"tcp flags syn / syn,rst tcp option maxseg size set rt mtu; or a number of bytes"},
 		"openwrt": {"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"},
 		"routeros": {"/ip firewall mangle add chain=forward protocol=tcp tcp-flags=syn action=change-mss " +
 			"new-mss=clamp-to-pmtu passthrough=yes"},
-	}},
-	{"sysctl", map[string][]string{
+	},
+	"sysctl": {
 		"linux":   {"echo '{name} = {level}' >> /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
-	}},
-	{"mtu", map[string][]string{
+	},
+	"mtu": {
 		"linux": {"ip link set TUNNEL mtu {level}",
 			"# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
 		"openwrt":  {"uci set network.TUNNEL.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface wireguard set TUNNEL mtu={level}"},
-	}},
-	{"link_mtu", map[string][]string{
+	},
+	"link_mtu": {
 		"linux":    {"ip link set {dev} mtu {level}"},
 		"openwrt":  {"uci set network.INTERFACE.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface ethernet set {dev} mtu={level}"},
-	}},
-	{"shape", map[string][]string{
+	},
+	"shape": {
 		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
 		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1",
 			"uci commit sqm", "service sqm restart"},
 		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
 			"queue=fq-codel/fq-codel"},
-	}},
-	{"txqueuelen", map[string][]string{"linux": {"ip link set {dev} txqueuelen {level}"}}},
-	{"conntrack_max", map[string][]string{
+	},
+	"txqueuelen": {"linux": {"ip link set {dev} txqueuelen {level}"}},
+	"conntrack_max": {
 		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' >> /etc/sysctl.d/60-tuned.conf",
 			"sysctl --system"},
 		"openwrt": {"echo 'net.netfilter.nf_conntrack_max={level}' >> /etc/sysctl.conf",
 			"service sysctl restart"},
 		"routeros": {"# the table grows by itself: /ip firewall connection tracking print shows its limit"},
-	}},
-}
-
-// recipeOf returns the commands for a factor by system, or nil if there are none.
-func recipeOf(name string) map[string][]string {
-	for _, r := range recipes {
-		if r.factor == name {
-			return r.lines
-		}
-	}
-	return nil
+	},
 }
 
 // Commands returns the commands that make a change permanent, for each system with a recipe. cell is a cell
@@ -154,27 +138,22 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 		plain, place := factor.Split(name)
 		family, param, _ := strings.Cut(plain, ":")
 		level := cmp.Or(c.Levels[name], cell[name])
-		if level == "" {
-			out = append(out, Permanent{
-				Change: c.String(),
-				Commands: []string{"# leave " + plain +
-					" as the system has it"},
-			})
-			continue
+		general := ""
+		switch {
+		case level == "":
+			general = "# leave " + plain + " as the system has it"
+		case recipes[family] == nil:
+			general = "# set " + name + " to " + level
 		}
 
-		if recipeOf(family) == nil {
-			out = append(out, Permanent{
-				Change: c.String(),
-				Commands: []string{"# set " + name +
-					" to " + level},
-			})
+		if general != "" {
+			out = append(out, Permanent{Change: c.String(), Commands: []string{general}})
 			continue
 		}
 
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
-			lines := recipeOf(family)[system]
+			lines := recipes[family][system]
 			if family == queueFactor && (holds(level) || strings.HasPrefix(level, "parent ")) {
 				lines = queueLines(system, level)
 			}
@@ -234,22 +213,15 @@ func filler(family, param, place, level string) *strings.Replacer {
 		bit = "1"
 	}
 
-	words := map[string]string{"{dev}": dev, "{level}": level,
-		"{queue}": strings.Join(queueWords(level), ", "),
-		"{name}":  param, "{bit}": bit,
-		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
-		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
+	kind := strings.ReplaceAll(strings.Fields(level)[0], "_", "-")
 	if q, err := qdisc.ParseOne(level); family == "queue" && err == nil && q.Kind == "pfifo" {
 		// In RouterOS, the parameter follows the kind.
-		words["{kind}"] = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
+		kind = fmt.Sprintf("pfifo pfifo-limit=%d", q.Values["limit"])
 	}
 
-	var pairs []string
-	for _, w := range slices.Sorted(maps.Keys(words)) {
-		pairs = append(pairs, w, words[w])
-	}
-
-	return strings.NewReplacer(pairs...)
+	return strings.NewReplacer("{dev}", dev, "{level}", level, "{name}", param, "{bit}", bit, "{kind}", kind,
+		"{queue}", strings.Join(queueWords(level), ", "), "{mask}", maskOf(level), "{ns}", nanoseconds(level),
+		"{kbit}", kilobits(level))
 }
 
 // maskOf converts a list of CPUs such as "0-1,3" to a hexadecimal mask as in sysfs.

@@ -72,9 +72,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 
 		c := Change{Levels: p.levels, Why: p.why, Risk: p.risk}
 		c.answer(causes, p.classes)
-		if !slices.ContainsFunc(out, func(o Change) bool { return o.String() == c.String() }) {
-			out = append(out, c)
-		}
+		out = append(out, c)
 	}
 	return out
 }
@@ -82,7 +80,7 @@ func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
 // besidePlan returns replacements for the plan's queues.
 func (s Situation) besidePlan() (out []proposal) {
 	for _, cell := range s.Cells {
-		for place, now := range factor.Name(queueFactor).Each(cell) {
+		for place, now := range factor.Queue.Each(cell) {
 			queue := placedName(queueFactor, place)
 			shape := placedName(shapeFactor, place)
 			if q, err := qdisc.ParseOne(now); err == nil && q.Kind == "tbf" {
@@ -106,7 +104,7 @@ func (s Situation) besidePlan() (out []proposal) {
 
 			for _, p := range []proposal{byFlows(factor.Cell{queue: flowQueue}),
 				byLength(factor.Cell{queue: deepFIFO})} {
-				if p.levels[queue] != now && s.means(p.levels) {
+				if p.levels[queue] != now && s.means(queue, p.levels[queue]) {
 					out = append(out, p)
 				}
 			}
@@ -176,8 +174,8 @@ func (s Situation) found(node, port string) *record.NetDevice {
 func (s Situation) planned(place string) bool {
 	node, _, _ := strings.Cut(place, ".")
 	for _, cell := range s.Cells {
-		for _, name := range []string{queueFactor, shapeFactor} {
-			for at, level := range factor.Name(name).Each(cell) {
+		for _, name := range []factor.Name{factor.Queue, factor.Shaper} {
+			for at, level := range name.Each(cell) {
 				if level != "" && level != "off" && (at == "" || at == node || at == place) {
 					return true
 				}
@@ -306,10 +304,6 @@ func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
 func (s Situation) Undoes(c Change) string {
 	for name, level := range c.Levels {
 		plain, place := factor.Split(name)
-		if plain == name {
-			place = ""
-		}
-
 		if plain == diagnosis.FlowtableFactor && level != "" && level != factor.Off {
 			why := s.flowtableLoss(place)
 			if why != "" {
@@ -338,10 +332,10 @@ func (s Situation) flowtableLoss(place string) string {
 	for _, p := range s.ports(place) {
 		node, _, _ := strings.Cut(p.place, ".")
 		facts := record.NodeFacts{Name: node}
-		i := slices.IndexFunc(s.Found.Nodes,
-			func(n record.NodeFacts) bool { return n.Name == node })
-		if i >= 0 {
-			facts = s.Found.Nodes[i]
+		for _, n := range s.Found.Nodes {
+			if n.Name == node {
+				facts = n
+			}
 		}
 
 		for _, e := range s.Found.Environment {

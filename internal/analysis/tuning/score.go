@@ -77,14 +77,6 @@ var delays = [...]string{metrics.RTTLoadedP99, "rtt_loaded_p90_ns", metrics.RTTL
 // measured maps the key of a cell's factors to the cell in a document.
 type measured map[string]*analysis.Cell
 
-func read(d *analysis.Document) measured {
-	m := measured{}
-	for i := range d.Cells {
-		m[d.Cells[i].Factors.Key()] = &d.Cells[i]
-	}
-	return m
-}
-
 // by returns the values that a metric has in a cell, by block.
 func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
 	c := m[cell.Key()]
@@ -189,7 +181,7 @@ type Pair struct{ Arm, Against int }
 // Score evaluates the changes of each pair. All comparisons of a round form one family of tests. idle
 // contains the round-trip time of each cell's idle path before any change, in ns.
 func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Scored {
-	m := read(d)
+	m := measured(d.ByKey())
 	out := make([]Scored, len(pairs))
 	var family []map[int]float64
 	var tested [][2]int // indexes of pairs and of their effects

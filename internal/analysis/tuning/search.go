@@ -45,23 +45,19 @@ const (
 
 // Next returns the next round, or nil if the search has ended.
 func (s *Search) Next() *Round {
-	switch s.stage {
-	case trying:
+	if s.stage == trying {
 		r := s.tries()
 		if r != nil {
 			return r
 		}
 
-		if len(s.Kept) == 0 {
-			s.stage = ended
-			return nil
-		}
-
 		s.stage = checking
+	}
+
+	switch {
+	case s.stage == checking && len(s.Kept) > 0:
 		return s.checks()
-	case checking:
-		return s.checks()
-	case confirming:
+	case s.stage == confirming:
 		return &Round{
 			Title: "what is kept, once more",
 			Sets:  []Set{{}, s.Kept, s.spare},
@@ -139,8 +135,7 @@ func (s *Search) Shorten() {
 	switch left := s.left(); {
 	case s.stage == trying:
 		last := left[len(left)-1]
-		s.Candidates = slices.DeleteFunc(slices.Clone(s.Candidates),
-			func(c Change) bool { return c.String() == last.String() })
+		s.Candidates = slices.DeleteFunc(slices.Clone(s.Candidates), last.same)
 		s.Tried = append(s.Tried, Scored{Round: "left out", Set: Set{last}, Verdict: CannotTell, Why: noTime})
 	case s.stage == checking && len(s.Kept) > 1 && !s.brief:
 		s.brief = true
@@ -204,11 +199,8 @@ func (s *Search) tried(found []Scored) {
 		s.Kept = last.Set
 	}
 
-	if len(s.Kept) == was || len(s.left()) == 0 {
+	if len(s.Kept) == was {
 		s.stage = checking
-		if len(s.Kept) == 0 {
-			s.stage = ended
-		}
 	}
 }
 

@@ -279,11 +279,11 @@ func TestCommandsOfEverySystem(t *testing.T) {
 	}
 
 	for _, system := range Systems {
-		for _, r := range recipes {
-			for _, l := range r.lines[system] {
-				if strings.ContainsAny(filler(r.factor, "x", "router.wan", "50M").Replace(l), "{") &&
+		for name, lines := range recipes {
+			for _, l := range lines[system] {
+				if strings.ContainsAny(filler(name, "x", "router.wan", "50M").Replace(l), "{") &&
 					!strings.Contains(l, "{ ") {
-					t.Errorf("%s on %s: a gap is not filled in: %s", r.factor, system, l)
+					t.Errorf("%s on %s: a gap is not filled in: %s", name, system, l)
 				}
 			}
 		}

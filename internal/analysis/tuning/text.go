@@ -22,17 +22,19 @@ func (r *Result) Text() string {
 		b.WriteString("\n" + r.triedTable())
 	}
 
+	nothing := ""
 	switch {
 	case r.Ended != "done":
-		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
-		return b.String()
+		nothing = "The search was " + r.Ended + ": nothing is proposed."
 	case len(r.Kept) == 0 && slices.ContainsFunc(r.Tried, func(j Scored) bool { return j.Why == noTime }):
-		b.WriteString("\nNothing is proposed: a longer --for would try and check more.\n")
-		return b.String()
+		nothing = "Nothing is proposed: a longer --for would try and check more."
 	case len(r.Kept) == 0:
-		b.WriteString("\nNothing is proposed: no change helps by more than " +
-			unit.Percent(comparison.SmallestRelevant) + ".\n")
-		return b.String()
+		nothing = "Nothing is proposed: no change helps by more than " +
+			unit.Percent(comparison.SmallestRelevant) + "."
+	}
+
+	if nothing != "" {
+		return b.String() + "\n" + nothing + "\n"
 	}
 
 	fmt.Fprintf(&b, "\nProposed: %s\n\n%s", r.Kept, r.beforeAfter())
