@@ -101,9 +101,7 @@ func FittingMTU(tunnel string) int {
 func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
 	w := world{c, c.Results}
 	sound := *c
-	sound.Results = slices.DeleteFunc(slices.Clone(c.Results), func(r catalogue.Result) bool {
-		return w.impossible(r) != ""
-	})
+	sound.Results = without(c.Results, func(r catalogue.Result) bool { return w.impossible(r) != "" })
 	var out []Advice
 	for _, d := range c.Devices {
 		a := advise(&sound, d, n, scores)
@@ -214,8 +212,17 @@ func (a *Advice) moreStreams(rows []catalogue.Result, streams int, need float64)
 	}
 }
 
-func without(rows []catalogue.Result, drop func(catalogue.Result) bool) []catalogue.Result {
-	return slices.DeleteFunc(slices.Clone(rows), drop)
+// without returns the elements that drop does not select.
+func without[T any](all []T, drop func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), drop)
+}
+
+// once appends an element unless the list already contains it.
+func once[T comparable](list []T, x T) []T {
+	if slices.Contains(list, x) {
+		return list
+	}
+	return append(list, x)
 }
 
 // check sets the verdict by comparing the range with the need. The verdict is Enough only if the low end is

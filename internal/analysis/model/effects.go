@@ -199,9 +199,7 @@ func (e *Effects) UnusedWords() (out []string) {
 			texts = append(texts, text)
 		}
 
-		if !slices.Contains(of[text], name) {
-			of[text] = append(of[text], name)
-		}
+		of[text] = once(of[text], name)
 	}
 	for _, x := range e.Main {
 		add(x, x.Factor)
@@ -351,8 +349,8 @@ func (m *matrix) merge(names []string) []string {
 // levels returns the levels of a factor: numbers in ascending order, others in order of appearance.
 func (m matrix) levels(name string) (levels []string) {
 	for _, o := range m.all {
-		if level, ok := o.Levels[name]; ok && !slices.Contains(levels, level) {
-			levels = append(levels, level)
+		if level, ok := o.Levels[name]; ok {
+			levels = once(levels, level)
 		}
 	}
 
@@ -404,7 +402,7 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 
 // having returns the settings that have a rate for each of the cells.
 func having(settings []map[string]Observation, cells []string) []map[string]Observation {
-	return slices.DeleteFunc(slices.Clone(settings), func(there map[string]Observation) bool {
+	return without(settings, func(there map[string]Observation) bool {
 		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
 	})
 }
@@ -442,8 +440,8 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 				weight += signs[i]
 				out.suspect = out.suspect || there[c].Suspect
 				run, known := there[c].Runs[block]
-				if known && !slices.Contains(of, run) {
-					of = append(of, run)
+				if known {
+					of = once(of, run)
 				}
 			}
 
@@ -587,7 +585,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	for i, level := range levels {
 		others := levels[:i]
 		if slices.Contains(levels, usual) {
-			others = append([]string{usual}, otherThan(usual, others)...)
+			others = slices.Concat([]string{usual}, others)
 		}
 
 		if level == usual {
@@ -607,10 +605,6 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 	}
 
 	return out
-}
-
-func otherThan(level string, levels []string) []string {
-	return slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return l == level })
 }
 
 // interactions returns the interactions of two factors: one for each pair of levels of the first factor and
@@ -664,8 +658,8 @@ func (m matrix) at(settings []map[string]Observation, in string, names []string)
 	levels := map[string][]string{}
 	for _, there := range settings {
 		for name, level := range there[in].Levels {
-			if !slices.Contains(names, name) && !slices.Contains(levels[name], level) {
-				levels[name] = append(levels[name], level)
+			if !slices.Contains(names, name) {
+				levels[name] = once(levels[name], level)
 			}
 		}
 	}

@@ -17,41 +17,38 @@ import (
 // gathered collects the estimates from several sweeps and the results behind them. If there is no estimate,
 // reason says why: it is the first error or, if there is one, the first ErrImpossible.
 type gathered struct {
-	rates     []float64
-	basis     []string
-	spreads   []float64 // spreads of the results on which the estimates are based
-	few       bool      // a spread is the range of all values, because too few runs were made for an interval
-	low, high float64   // ends of the intervals that the models give; 0 means none
-	reason    error
+	Estimate
+	rates   []float64
+	spreads []float64 // spreads of the results on which the estimates are based
+	reason  error
 }
 
-func (g *gathered) add(bps float64, text string, err error) {
-	if err != nil {
+// each adds the estimate from each sweep, which of returns with its basis.
+func (g *gathered) each(sweeps [][]catalogue.Result,
+	of func(sweep []catalogue.Result) (bps float64, basis string, err error)) {
+	for _, sweep := range sweeps {
+		bps, basis, err := of(sweep)
+		switch {
+		case err == nil:
+			g.rates = append(g.rates, bps)
+			g.Basis = append(g.Basis, basis)
 		// Prefer an impossible sweep as the reason, because it says more than a sweep that is too short.
-		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
+		case g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible):
 			g.reason = err
 		}
-		return
 	}
-
-	g.rates = append(g.rates, bps)
-	g.basis = append(g.basis, text)
 }
 
 func (g *gathered) estimate(none error, model string, assumes ...string) (Estimate, error) {
 	if len(g.rates) == 0 {
 		return Estimate{}, cmp.Or(g.reason, none)
 	}
-	return Estimate{
-		Model:      model,
-		GoodputBps: statistics.Median(g.rates),
-		Basis:      g.basis,
-		Assumes:    assumes,
-		spread:     statistics.Median(g.spreads),
-		few:        g.few,
-		low:        g.low,
-		high:       g.high,
-	}, nil
+
+	g.Model = model
+	g.GoodputBps = statistics.Median(g.rates)
+	g.Assumes = assumes
+	g.spread = statistics.Median(g.spreads)
+	return g.Estimate, nil
 }
 
 // spans extends the interval to include the interval that a model gives, from low to high. high may be +Inf.
@@ -111,7 +108,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 	}
 
 	var g gathered
-	for _, sweep := range w.sweeps(q, swept) {
+	g.each(w.sweeps(q, swept), func(sweep []catalogue.Result) (float64, string, error) {
 		var sizes []Size
 		var bad error
 		for _, r := range sweep {
@@ -127,7 +124,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		packet, payload, outside := packetOf(q)
-		if len(sizes) > 0 && q.Packet > 0 { // count the same headers as the results of the sweep
+		if q.Packet > 0 { // count the same headers as the results of the sweep
 			payload = packet - sizes[0].Packet + sizes[0].Payload
 		}
 
@@ -136,34 +133,32 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 
 		if bad != nil {
-			g.add(0, "", bad)
-			continue
+			return 0, "", bad
 		}
 
 		cost, err := FitPacketCost(sizes, within(sweep))
-		var bps, low, high float64
-		if err == nil {
-			bps, low, high, err = cost.At(packet, payload)
+		if err != nil {
+			return 0, "", err
 		}
 
-		text := ""
-		if err == nil {
-			g.rests(sweep)
-			text = from(sweep, level, "bytes") + cost.Text()
-			switch {
-			case low == high: // no interval, because the sweep has only two sizes
-			case math.IsInf(high, 1):
-				text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
-			default:
-				text += fmt.Sprintf("; 95 %% of one more: %s to %s", unit.Bitrate(low), unit.Bitrate(high))
-			}
-
-			g.spans(low, high)
+		bps, low, high, err := cost.At(packet, payload)
+		if err != nil {
+			return 0, "", err
 		}
 
-		g.add(bps, text, err)
-	}
+		g.rests(sweep)
+		g.spans(low, high)
+		text := from(sweep, level, "bytes") + cost.Text()
+		switch {
+		case low == high: // no interval, because the sweep has only two sizes
+		case math.IsInf(high, 1):
+			text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
+		default:
+			text += fmt.Sprintf("; 95 %% of one more: %s to %s", unit.Bitrate(low), unit.Bitrate(high))
+		}
 
+		return bps, text, nil
+	})
 	return g.estimate(w.noSweep(q, swept), ByPackets,
 		"a packet costs a fixed time and a time per byte, at every size",
 		"neither link nor fragments bound it")
@@ -175,11 +170,10 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 	}
 
 	var g gathered
-	for _, sweep := range w.sweeps(q, "streams") {
+	g.each(w.sweeps(q, "streams"), func(sweep []catalogue.Result) (float64, string, error) {
 		var points []statistics.ScalingPoint
 		if slices.ContainsFunc(sweep, func(r catalogue.Result) bool { return r.Lab != "" }) {
-			g.add(0, "", errors.New("client and server share the router's cores: more streams leave it less"))
-			continue
+			return 0, "", errors.New("client and server share the router's cores: more streams leave it less")
 		}
 
 		for _, r := range sweep {
@@ -192,21 +186,18 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		}
 
 		if len(points) == 0 {
-			g.add(0, "", errors.New("the link bounds all that was measured"))
-			continue
+			return 0, "", errors.New("the link bounds all that was measured")
 		}
 
 		s, err := FitScaling(points)
-		bps, text := 0.0, ""
-		if err == nil {
-			bps, err = s.At(float64(q.Streams))
-			g.rests(sweep)
-			text = from(sweep, func(r catalogue.Result) int { return r.Streams }, "streams") + s.Text()
+		if err != nil {
+			return 0, "", err
 		}
 
-		g.add(bps, text, err)
-	}
-
+		g.rests(sweep)
+		bps, err := s.At(float64(q.Streams))
+		return bps, from(sweep, streamAxis().level, "streams") + s.Text(), err
+	})
 	return g.estimate(w.noSweep(q, "streams"), ByStreams,
 		"the same thing limits at every number of streams, and the link at none",
 		"the streams' ends take nothing from the router")
@@ -253,7 +244,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 // byOwnClock estimates a rate from the device's own rates at two or more clock frequencies.
 func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 	var g gathered
-	for _, sweep := range w.sweeps(q, "clock") {
+	g.each(w.sweeps(q, "clock"), func(sweep []catalogue.Result) (float64, string, error) {
 		var points []Clocked
 		for _, r := range sweep {
 			if f, err := strconv.ParseFloat(r.Clock, 64); err == nil && !w.linkBound(r) {
@@ -267,8 +258,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		}
 
 		if err != nil {
-			g.add(0, "", err)
-			continue
+			return 0, "", err
 		}
 
 		logs := 0.0 // sum of ln(rate), with each rate scaled to the requested clock
@@ -277,9 +267,9 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		}
 
 		g.rests(sweep)
-		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
-			unit.Significant(e, 3)), nil)
-	}
+		return math.Exp(logs / float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
+			unit.Significant(e, 3)), nil
+	})
 	return g.estimate(w.noSweep(q, "clock"), ByClock,
 		"the rate goes on to move with the clock as between those measured")
 }
@@ -441,8 +431,8 @@ func (w world) fastest(d catalogue.Device, tunnel string) (bps float64, name, op
 			speed := w.speed(d, algorithm)
 			time += 1 / speed // +Inf if the speed of the algorithm is unknown
 			some = some || speed > 0
-			if speed == 0 && !slices.Contains(missing, algorithm) {
-				missing = append(missing, algorithm)
+			if speed == 0 {
+				missing = once(missing, algorithm)
 			}
 		}
 
@@ -557,29 +547,31 @@ func forwarding(ns float64) string {
 	return unit.Nanoseconds(ns)
 }
 
-// bound is an upper bound of the rate.
-type bound struct {
-	bps      float64 // 0 means that the bound is unknown
-	by       string
-	software bool   // a crypto engine may exceed the bound
-	open     string // reason why the cipher gives no bound
+// Bound is the upper bound that the link, the fastest cipher and forwarding set for a rate.
+type Bound struct {
+	// AtMostBps is the upper bound that the link and the ciphers set; 0 means unknown.
+	AtMostBps float64 `json:"at_most_bps,omitempty"`
+	AtMost    string  `json:"at_most,omitempty"` // what sets the bound
+	// InSoftware reports that the bound applies only to encryption in software. A crypto engine may exceed
+	// the bound.
+	InSoftware bool   `json:"at_most_in_software,omitempty"`
+	Unbound    string `json:"no_bound,omitempty"` // why the cipher gives no bound
 }
 
-// atMost returns the lowest of the upper bounds that the link, the fastest cipher and forwarding set for the
-// rate.
-func (w world) atMost(q catalogue.Result) (b bound) {
+// atMost returns the lowest of the upper bounds.
+func (w world) atMost(q catalogue.Result) (b Bound) {
 	d, known := w.Device(q.Device)
 	if !known {
-		return bound{}
+		return b
 	}
 
 	lower := func(bps float64, by string) bool {
-		if bps <= 0 || b.bps > 0 && b.bps <= bps {
+		if bps <= 0 || b.AtMostBps > 0 && b.AtMostBps <= bps {
 			return false
 		}
 
-		b.bps = bps
-		b.by = by
+		b.AtMostBps = bps
+		b.AtMost = by
 		return true
 	}
 	link := fmt.Sprintf("its link of %s", unit.Bitrate(d.PortBps()))
@@ -594,17 +586,17 @@ func (w world) atMost(q catalogue.Result) (b bound) {
 	lower(w.portCeiling(q), link)
 	if len(ciphers(q.Tunnel)) > 0 {
 		speed, suite, open := w.fastest(d, q.Tunnel)
-		b.open = open
+		b.Unbound = open
 		packet, payload, _ := packetOf(q)
 		cipher := speed * float64(encrypting(d, q.Tunnel)) * w.overclock(q)
 		most, err := Stages{Cipher: cipher}.TunnelRate(packet, payload, 1) // without forwarding
 		by := "openssl's " + suite + " in software on " + encryptingText(d, q.Tunnel)
-		b.software = err == nil && lower(most, by)
+		b.InSoftware = err == nil && lower(most, by)
 	}
 
 	if q.Tunnel == "esp" && lower(w.withPolicies(d.Name),
 		"what it forwards unencrypted past idle IPsec policies") {
-		b.software = false
+		b.InSoftware = false
 	}
 
 	return b

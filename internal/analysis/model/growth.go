@@ -14,7 +14,7 @@ import (
 // streams.
 type Scaling struct {
 	statistics.Scaling
-	N int `json:"n"` // number of levels
+	N int // number of levels
 
 	lowest, highest float64
 }
@@ -27,9 +27,7 @@ const scalingLevels = 3
 func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 	var levels []float64
 	for _, p := range points {
-		if !slices.Contains(levels, p.Level) {
-			levels = append(levels, p.Level)
-		}
+		levels = once(levels, p.Level)
 	}
 
 	if len(levels) < scalingLevels {

@@ -68,15 +68,15 @@ func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
 	}
 
 	var g gathered
-	for _, sweep := range w.ownSweeps(q) {
+	g.each(w.ownSweeps(q), func(sweep []catalogue.Result) (float64, string, error) {
 		near, err := interpolate(sweep, q)
-		if err == nil {
-			g.rests(near.rows)
+		if err != nil {
+			return 0, "", err
 		}
 
-		g.add(near.bps, near.text(), err)
-	}
-
+		g.rests(near.rows)
+		return near.bps, near.text(), nil
+	})
 	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNeighbours,
 		"the same thing limits between the neighbours as at them")
 }
@@ -90,16 +90,9 @@ type between struct {
 // text describes the results used for the interpolation, such as "filogic: 520 Mbit/s at mtu 1280, streams 4;
 // 595 Mbit/s at mtu 1400, streams 4".
 func (b between) text() string {
-	if len(b.rows) == 0 {
-		return ""
-	}
-
 	var each []string
 	for _, r := range b.rows {
-		words := fmt.Sprintf("%s at %s", unit.Bitrate(*r.GoodputBps), levelsOf(r))
-		if !slices.Contains(each, words) {
-			each = append(each, words)
-		}
+		each = once(each, fmt.Sprintf("%s at %s", unit.Bitrate(*r.GoodputBps), levelsOf(r)))
 	}
 
 	return origin(b.rows) + ": " + strings.Join(each, "; ")
@@ -139,9 +132,7 @@ func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) 
 
 // at returns the results of a sweep that have the same level on axis a as the given result.
 func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
-	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
-		return a.level(r) != a.level(like)
-	})
+	return without(sweep, func(r catalogue.Result) bool { return a.level(r) != a.level(like) })
 }
 
 func medianRate(rows []catalogue.Result) float64 {
@@ -187,20 +178,12 @@ func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error
 func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
 	for _, r := range sweep {
 		is := a.level(r)
-		if is <= level && (len(low) == 0 || is >= a.level(low[0])) {
-			if len(low) > 0 && is > a.level(low[0]) {
-				low = nil
-			}
-
-			low = append(low, r)
+		if is <= level && (len(low) == 0 || is > a.level(low[0])) {
+			low = at(sweep, a, r)
 		}
 
-		if is >= level && (len(high) == 0 || is <= a.level(high[0])) {
-			if len(high) > 0 && is < a.level(high[0]) {
-				high = nil
-			}
-
-			high = append(high, r)
+		if is >= level && (len(high) == 0 || is < a.level(high[0])) {
+			high = at(sweep, a, r)
 		}
 	}
 	return low, high
@@ -250,25 +233,25 @@ func (w world) byNearest(q catalogue.Result) (Estimate, error) {
 	}
 
 	var g gathered
-	for _, sweep := range w.ownSweeps(q) {
+	g.each(w.ownSweeps(q), func(sweep []catalogue.Result) (float64, string, error) {
 		near := nearestFirst(sweep, q)[0]
 		for _, a := range namedAxes(q) {
 			if a.level(near) > reach*a.level(q) || a.level(q) > reach*a.level(near) {
-				g.add(0, "", fmt.Errorf("its nearest result is at %s, more than a factor of %d away",
-					levelsOf(near), reach))
+				return 0, "", fmt.Errorf("its nearest result is at %s, more than a factor of %d away",
+					levelsOf(near), reach)
 			}
 		}
 
-		if g.reason != nil {
-			continue
+		if g.reason != nil { // one sweep that is too far away refuses those after it
+			return 0, "", g.reason
 		}
 
-		g.rests([]catalogue.Result{near})
+		rows := []catalogue.Result{near}
+		g.rests(rows)
 		_, payload, _ := packetOf(near)
 		bps := *near.GoodputBps * float64(payloadAs(near, q)) / float64(payload)
-		g.add(bps, between{bps, []catalogue.Result{near}}.text(), nil)
-	}
-
+		return bps, between{bps, rows}.text(), nil
+	})
 	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNearest,
 		"a packet takes as long as there, and so many streams carry as much")
 }

@@ -16,9 +16,9 @@ import (
 
 // Size is a point of a sweep of packet sizes.
 type Size struct {
-	Packet     int     `json:"packet_bytes"`  // length of the inner IP packet
-	Payload    int     `json:"payload_bytes"` // bytes that count as payload in the rate
-	GoodputBps float64 `json:"goodput_bps"`
+	Packet     int // length of the inner IP packet
+	Payload    int // bytes that count as payload in the rate
+	GoodputBps float64
 }
 
 // time returns the time per packet in ns.
@@ -35,10 +35,10 @@ type Interval struct {
 
 // PacketCost models the time per packet as PerPacket + PerByte × bytes. Neither cost is negative.
 type PacketCost struct {
-	PerPacket Interval `json:"per_packet_ns"`
-	PerByte   Interval `json:"per_byte_ns"`
-	Bound     string   `json:"bound"` // component that takes at least two thirds of the time of a mean packet
-	N         int      `json:"n"`     // number of sizes
+	PerPacket Interval // in ns
+	PerByte   Interval // in ns
+	Bound     string   // component that takes at least two thirds of the time of a mean packet
+	N         int      // number of sizes
 
 	smallest, largest int
 	mean, spread      float64 // mean of the sizes, x̄, and Σ(x - x̄)²

@@ -151,16 +151,10 @@ type Prediction struct {
 	Measured  []Answer         `json:"measured"`
 	Estimates []Estimate       `json:"estimates"` // best first
 	Refused   []Refusal        `json:"refused,omitempty"`
-	// AtMostBps is the upper bound that the link and the ciphers set; 0 means unknown.
-	AtMostBps float64 `json:"at_most_bps,omitempty"`
-	AtMost    string  `json:"at_most,omitempty"` // what sets the bound
-	// InSoftware reports that the bound applies only to encryption in software. A crypto engine may exceed
-	// the bound.
-	InSoftware bool     `json:"at_most_in_software,omitempty"`
-	Unbound    string   `json:"no_bound,omitempty"` // why the cipher gives no bound
-	Errors     []Errors `json:"errors"`             // errors of the models that gave an estimate
-	Rates      int      `json:"rates"`              // number of results given to the models
-	Suspect    int      `json:"suspect,omitempty"`  // number of suspect results among them
+	Bound
+	Errors  []Errors `json:"errors"`            // errors of the models that gave an estimate
+	Rates   int      `json:"rates"`             // number of results given to the models
+	Suspect int      `json:"suspect,omitempty"` // number of suspect results among them
 	// Impossible lists the reasons why no device can have produced some of the results. Models may still have
 	// used these results.
 	Impossible []string `json:"impossible,omitempty"`
@@ -178,6 +172,7 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		Question:  q,
 		Measured:  w.answers(q),
 		Estimates: []Estimate{},
+		Bound:     w.atMost(q),
 		Errors:    []Errors{},
 		Rates:     len(rows),
 		Suspect:   Suspect(rows),
@@ -187,11 +182,6 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		return !agree(catalogue.Result{Device: q.Device, Tunnel: q.Tunnel, Protocol: q.Protocol}, r)
 	})
 	p.Impossible = Impossible(c, rows, own)
-	limit := w.atMost(q)
-	p.AtMostBps = limit.bps
-	p.AtMost = limit.by
-	p.InSoftware = limit.software
-	p.Unbound = limit.open
 	for _, m := range models {
 		e, err := m.estimate(w, q)
 		if err != nil {

@@ -82,7 +82,7 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 				continue
 			}
 
-			most := rest.atMost(q).bps
+			most := rest.atMost(q).AtMostBps
 			if most > 0 {
 				estimate.GoodputBps = min(estimate.GoodputBps, most)
 			}
@@ -170,8 +170,8 @@ func Impossible(c *catalogue.Catalogue, results, of []catalogue.Result) []string
 	var reasons []string
 	for _, r := range of {
 		why := w.impossible(r)
-		if why != "" && !slices.Contains(reasons, why) {
-			reasons = append(reasons, why)
+		if why != "" {
+			reasons = once(reasons, why)
 		}
 	}
 

@@ -46,7 +46,7 @@ type settingGroup struct {
 }
 
 func (g settingGroup) words() string {
-	words := slices.DeleteFunc(slices.Clone(g.knobs[:]), func(w string) bool { return w == "" })
+	words := without(g.knobs[:], func(w string) bool { return w == "" })
 	return cmp.Or(strings.Join(words, " and "), "the usual MTU")
 }
 
@@ -67,13 +67,8 @@ func (a *Advice) settings(rows []catalogue.Result, n Need) {
 		g := &groups[i]
 		g.lowBps = min(g.lowBps, *r.GoodputBps)
 		path := pathWords(r)
-		if !slices.Contains(g.where, path) {
-			g.where = append(g.where, path)
-		}
-
-		if !slices.Contains(paths, path) {
-			paths = append(paths, path)
-		}
+		g.where = once(g.where, path)
+		paths = once(paths, path)
 	}
 
 	usual := slices.ContainsFunc(rows, func(r catalogue.Result) bool { return !n.otherMTU(r) })
@@ -85,13 +80,7 @@ func (a *Advice) settings(rows []catalogue.Result, n Need) {
 	var nearest *Settings
 	for _, g := range groups {
 		s := Settings{Words: g.words(), LowBps: g.lowBps, Share: g.lowBps / need}
-		var open []string
-		for _, path := range paths {
-			if !slices.Contains(g.where, path) {
-				open = append(open, path)
-			}
-		}
-
+		open := without(paths, func(path string) bool { return slices.Contains(g.where, path) })
 		switch {
 		case len(open) > 0 && s.Share >= enoughShare:
 			a.Missing = append(a.Missing, strings.Join(open, " and ")+" with "+s.Words)
