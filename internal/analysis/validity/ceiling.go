@@ -100,7 +100,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	for place, level := range factor.Queue.Each(f) {
 		q, err := qdisc.ParseOne(level)
-		if err != nil || q.Parent != 0 || q.RateBps() == 0 {
+		if err != nil || q.Parent != 0 {
 			continue // the queue of a class limits only a part of the traffic
 		}
 
@@ -111,65 +111,49 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 		out = append(out, l)
 	}
 
-	for place, level := range factor.Shaper.Each(f) {
-		node, port, placed := strings.Cut(place, ".")
-		up, down := passes(top, node, port)
-		if !placed { // without a place, the queue is at the port that faces the far end
-			down = nil
+	for _, name := range []factor.Name{factor.Shaper, factor.Policer} {
+		for place, level := range name.Each(f) {
+			node, port, placed := strings.Cut(place, ".")
+			up, down := passes(top, node, port)
+			count := bytesAt(overhead.LayerFrame)
+			// A policer acts on arriving packets: data arrives through the port from which data of the other
+			// direction leaves.
+			if name == factor.Policer {
+				up, down = down, up
+				count = arriving(f, headersOf(run, f))
+			}
+
+			// Without a place, a shaper is at the port that faces the far end, and a policer at the port that
+			// faces the near end.
+			if !placed {
+				down = nil
+			}
+
+			rate := factor.Bitrate(level)
+			out = append(out, limit{string(name), place, rate, bucketOf(rate), count, up, down, 0})
 		}
-
-		out = append(out, rated(string(factor.Shaper), place, level, asFrames, up, down)...)
 	}
 
-	for place, level := range factor.Policer.Each(f) {
-		node, port, placed := strings.Cut(place, ".")
-		// A policer acts on arriving packets: data arrives through the port from which data of the other
-		// direction leaves.
-		down, up := passes(top, node, port)
-		if !placed { // without a place, the policer is at the port that faces the near end
-			down = nil
-		}
-
-		count := arriving(f, headersOf(run, f))
-		out = append(out, rated(string(factor.Policer), place, level, count, up, down)...)
-	}
-
-	if level := run.Design.Conditions[record.LinkCondition]; level != "" {
-		out = append(out, rated(record.LinkCondition, "", level, onWire, []bool{true}, []bool{true})...)
-	}
-
-	return out
+	rate := factor.Bitrate(run.Design.Conditions[record.LinkCondition])
+	return append(out, limit{record.LinkCondition, "", rate, 0, bytesAt(overhead.LayerWire), []bool{true},
+		[]bool{true}, 0})
 }
 
-// rated returns the limit of a level that consists of a rate only. It returns none if the level has no rate.
-// The buckets of the factors shape and policer hold the bytes of 2 ms at their rate, and at least 128 KiB.
-func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
-	r := factor.Bitrate(level)
-	if r == 0 {
-		return nil
-	}
-
-	l := limit{kind, place, r, 0, count, up, down, 0}
-	if kind != record.LinkCondition {
-		l.burst = bucketOf(l.rate)
-	}
-
-	return []limit{l}
-}
-
+// bucketOf returns the size of a bucket that holds the bytes of 2 ms at a rate, and at least 128 KiB. The
+// factors shape and policer have such buckets.
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// asFrames returns the number of bytes that tbf, htb and similar queueing disciplines count for an inner
-// packet. See overhead.Link.Frame.
-func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
-
-func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
+// bytesAt returns a function that counts the bytes of an inner packet at a layer. tbf, htb and similar queueing
+// disciplines count frames. See overhead.Link.Frame.
+func bytesAt(layer overhead.Layer) func(overhead.Path, int) int {
+	return func(on overhead.Path, size int) int { return on.Bytes(size, layer) }
+}
 
 // arriving returns a function that counts bytes as a policer does, without the header of the frame. Because
 // GRO may merge packets before they are counted, only their payload is certain to count.
 func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
-		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
+		return bytesAt(overhead.LayerIP)
 	}
 	return func(_ overhead.Path, size int) int { return size - headers }
 }
@@ -201,8 +185,8 @@ func cardLimits(run *record.Run, f record.Factors) []limit {
 		driver := e.Facts[device+":driver"]
 		mbps, err := strconv.ParseFloat(e.Facts[device+":speed_mbps"], 64)
 		if driver != "" && !record.VirtualDriver(driver) && err == nil && mbps > 0 {
-			out = append(out, limit{"network card", e.Node, mbps * 1e6, 0, onWire, []bool{true},
-				[]bool{true}, mtu})
+			out = append(out, limit{"network card", e.Node, mbps * 1e6, 0, bytesAt(overhead.LayerWire),
+				[]bool{true}, []bool{true}, mtu})
 		}
 	}
 
@@ -243,7 +227,7 @@ func headersOf(run *record.Run, f record.Factors) int {
 
 // shaper returns the limit of a queue with a rate. It has no burst for cake, which has no bucket.
 func shaper(q qdisc.Queue) limit {
-	l := limit{kind: q.Kind, rate: q.RateBps(), count: asFrames}
+	l := limit{kind: q.Kind, rate: q.RateBps(), count: bytesAt(overhead.LayerFrame)}
 	if q.Kind == "cake" {
 		l.count = cakeCounts(q)
 		return l
@@ -466,7 +450,12 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 			continue
 		}
 
-		off := math.Abs(math.Log(sizeOf(c, udp) / max(want, 1)))
+		size := c.Streams // or the packet size with which the ceiling was measured
+		if udp {
+			size = c.PacketSize
+		}
+
+		off := math.Abs(math.Log(float64(max(size, 1)) / max(want, 1)))
 		if kind == "" || off < nearest {
 			kind = c.Kind
 			value = c.Value
@@ -475,13 +464,4 @@ func TesterCeiling(run *record.Run, f record.Factors) (kind string, value float6
 	}
 
 	return kind, value
-}
-
-// sizeOf returns the packet size with which a ceiling was measured or, for TCP, the number of streams.
-func sizeOf(c record.Ceiling, udp bool) float64 {
-	n := c.Streams
-	if udp {
-		n = c.PacketSize
-	}
-	return float64(max(n, 1))
 }

@@ -60,6 +60,9 @@ func gate(s trialCheck) []evidence.Reason {
 // traffic returns the report of the load generator, or an empty one.
 func (s trialCheck) traffic() *record.Traffic { return cmp.Or(s.t.Traffic, &record.Traffic{}) }
 
+// watched returns the nodes with samples.
+func (s trialCheck) watched() []string { return slices.Sorted(maps.Keys(s.t.Nodes)) }
+
 // at is short for the observation on which a reason is based.
 type at = evidence.Evidence
 
@@ -84,7 +87,8 @@ func testerLimited(s trialCheck) []evidence.Reason {
 				"loss, not the path's", n, unit.Percent(share))
 	}
 
-	burst := ownBurst(s)
+	near, far := s.details("burst_most_bytes")
+	burst := max(near, far)
 	if s.ceil.Bucket > 0 && burst > s.ceil.Bucket && s.lostToBursts(burst) {
 		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
 			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
@@ -116,14 +120,11 @@ func testerLimited(s trialCheck) []evidence.Reason {
 // BucketElement is the element that a reason about the sender's bursts names.
 const BucketElement = "policer's bucket"
 
-// ownBurst returns the size, in bytes, of the largest burst that a sender sent.
-func ownBurst(s trialCheck) (bytes float64) {
-	for _, side := range []string{"near", "far"} {
-		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
-			bytes = max(bytes, n)
-		}
-	}
-	return bytes
+// details returns a number that both ends of the load reported, or 0 for an end that did not report it.
+func (s trialCheck) details(name string) (near, far float64) {
+	near, _ = strconv.ParseFloat(s.traffic().Details["near."+name], 64)
+	far, _ = strconv.ParseFloat(s.traffic().Details["far."+name], 64)
+	return near, far
 }
 
 // lostToBursts reports whether a policer dropped packets only because of bursts. This is the case if the sent
@@ -154,17 +155,12 @@ func ownDrops(s trialCheck) (dropped int64, share float64) {
 		}
 	}
 
-	for _, side := range []string{"near", "far"} {
-		if n, err := strconv.ParseInt(s.traffic().Details[side+".socket_drops"], 10, 64); err == nil {
-			dropped += n
-		}
-	}
-
+	near, far := s.details("socket_drops")
 	if sent > 0 {
-		share = float64(dropped) / float64(sent)
+		share = (near + far) / float64(sent)
 	}
 
-	return dropped, share
+	return int64(near + far), share
 }
 
 // wrongMTU returns a reason if the path MTU before the load differs from the MTU that the factors set, or if
@@ -190,8 +186,7 @@ func wrongMTU(s trialCheck) []evidence.Reason {
 	}
 
 	headers := metrics.HeadersOf(s.t.Row.Factors)
-	for i := range tr.Flows {
-		f := &tr.Flows[i]
+	for _, f := range tr.Flows {
 		if f.TCP != nil && f.TCP.MSS > 0 && f.TCP.MSS+headers < p.WantMTU {
 			return because(evidence.ReasonWrongMTU, at{Metric: "mss", Value: new(float64(f.TCP.MSS))},
 				"stream %d %s ended the window with segments of %d bytes, which make packets of %d: the "+
@@ -228,12 +223,12 @@ func accounting(s trialCheck) []evidence.Reason {
 			"%d flows were asked for, %d reported", want, len(tr.Flows))
 	}
 
-	for i := range tr.Flows {
-		p := tr.Flows[i].Packets
+	for _, f := range tr.Flows {
+		p := f.Packets
 		if p != nil && p.Sent != p.Received+p.Lost {
-			return because(evidence.ReasonAccounting, at{Element: fmt.Sprintf("stream %d %s",
-				tr.Flows[i].Stream, tr.Flows[i].Direction)}, "stream %d %s: sent %d ≠ received %d + lost %d",
-				tr.Flows[i].Stream, tr.Flows[i].Direction, p.Sent, p.Received, p.Lost)
+			stream := fmt.Sprintf("stream %d %s", f.Stream, f.Direction)
+			return because(evidence.ReasonAccounting, at{Element: stream},
+				"%s: sent %d ≠ received %d + lost %d", stream, p.Sent, p.Received, p.Lost)
 		}
 	}
 
@@ -262,7 +257,7 @@ func corrupt(s trialCheck) []evidence.Reason {
 // samplerStalled returns a reason if telemetry is missing for a part of the window: a sample is late or
 // missing, or the clock is behind after the trial, as in a virtual machine that was paused.
 func samplerStalled(s trialCheck) []evidence.Reason {
-	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+	for _, node := range s.watched() {
 		n := s.t.Nodes[node]
 		late := int64(0)
 		what := "the sampler on %s came %s late"
@@ -304,8 +299,7 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 // engineStalled returns a reason if an end of the load did not read its counters during a part of the window.
 func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // times at which each end read its counters
-	for i := range s.traffic().Flows {
-		f := &s.t.Traffic.Flows[i]
+	for _, f := range s.traffic().Flows {
 		sender, receiver := "near", "far"
 		if f.Direction == record.Down {
 			sender, receiver = receiver, sender

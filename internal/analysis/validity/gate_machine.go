@@ -2,7 +2,6 @@ package validity
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +15,7 @@ import (
 // throttled returns a reason if a machine was slowed down in the window: a throttle counter grew, a cooling
 // device slowed a CPU down, or the maximum clock decreased.
 func throttled(s trialCheck) []evidence.Reason {
-	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+	for _, node := range s.watched() {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			table, _ := metrics.SamplesOf(s.t.Nodes[node], probe)
 			if table == nil {
@@ -24,8 +23,7 @@ func throttled(s trialCheck) []evidence.Reason {
 			}
 
 			for i, name := range table.Names {
-				text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]),
-					s.t.Window)
+				text := throttleSign(name, statistics.NewCurve(table.T, table.V[i]), s.t.Window)
 				if text != "" {
 					return because(evidence.ReasonThrottled, at{Node: node, Element: name}, "on %s %s", node,
 						text)
@@ -146,7 +144,7 @@ var kernelPatterns = [...]string{"netdev watchdog", "transmit queue", "hardware 
 // kernelLog returns a reason if the kernel logged a message during the load that has the severity error or
 // higher, or matches one of kernelPatterns.
 func kernelLog(s trialCheck) []evidence.Reason {
-	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+	for _, node := range s.watched() {
 		for _, l := range s.t.Nodes[node].Log {
 			if l.At < s.t.Window.Begin || l.At > max(s.t.Window.Stop, s.t.Window.End) {
 				continue
@@ -173,7 +171,7 @@ func shorten(text string, most int) string {
 
 // linkFlap returns a reason if a link went up or down in the window.
 func linkFlap(s trialCheck) []evidence.Reason {
-	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
+	for _, node := range s.watched() {
 		for _, c := range metrics.SeriesOf(s.t.Nodes[node], "link", "carrier_changes") {
 			if d, ok := c.Curve.Moved(s.t.Window.Start, s.t.Window.End); ok && d >= 1 {
 				return because(evidence.ReasonLinkFlap, at{Node: node, Element: c.Label, Value: new(d)},

@@ -88,8 +88,8 @@ func notInTunnel(s trialCheck) []evidence.Reason {
 				Element: d.device,
 				Value:   new(d.bytes),
 			}, "%s on %s carried %.0f bytes %sin the %s, %.0f of payload were to be "+
-				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.direction.words(), d.when,
-				payload, what)
+				"seen: traffic did not take the %s", d.device, d.node, d.bytes,
+				strings.TrimPrefix(d.direction+" ", " "), d.when, payload, what)
 		}
 	}
 
@@ -144,7 +144,7 @@ func (c carried) through(d deviceMove) part {
 	if d.tunnel > 0 && n > 0 {
 		c = c.tunnel[(d.tunnel-1)%n]
 	}
-	return c.of(string(d.direction))
+	return c.of(d.direction)
 }
 
 func payloads(t *record.Traffic, w record.Window) carried {
@@ -153,8 +153,7 @@ func payloads(t *record.Traffic, w record.Window) carried {
 		c.tunnel = make([]carried, n)
 	}
 
-	for i := range t.Flows {
-		f := &t.Flows[i]
+	for _, f := range t.Flows {
 		p := part{bytes: float64(f.ReceivedBytes), flows: 1}
 		sent := f.Sent.Column("bytes")
 		arrived := f.Received.Column("bytes")
@@ -173,21 +172,10 @@ func payloads(t *record.Traffic, w record.Window) carried {
 	return c
 }
 
-// way is the direction of the bytes that a counter counts. The empty way stands for both directions, or for
-// the direction with more bytes.
-type way string
-
-func (w way) words() string {
-	if w == "" {
-		return ""
-	}
-	return string(w) + " "
-}
-
 // deviceMove holds the growth of one device's counters.
 type deviceMove struct {
 	node, device, when string
-	direction          way
+	direction          string  // direction of the counted bytes; "" means both, or the one with more bytes
 	most               float64 // largest growth of any counter
 	bytes              float64 // growth of received or sent bytes, or their sum; -1 means no such counter
 	entered            float64 // bytes counted between the load's start and the window's start
@@ -201,8 +189,8 @@ type deviceMove struct {
 func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
-		direction := way(map[string]string{record.TunnelSent: record.Up,
-			record.TunnelReceived: record.Down}[c.Counter])
+		direction := map[string]string{record.TunnelSent: record.Up,
+			record.TunnelReceived: record.Down}[c.Counter]
 		own := direction != ""
 		if c.When == "check" {
 			direction = ""

@@ -3,7 +3,6 @@ package validity
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -106,7 +105,7 @@ func (s trialCheck) pathNodes() []string {
 
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil {
-		return slices.Sorted(maps.Keys(s.t.Nodes))
+		return s.watched()
 	}
 
 	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
