@@ -250,19 +250,16 @@ func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 	}
 	for _, s := range im.Samples {
 		if s.Table != nil {
-			first := max(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] >= from })-1, 0)
-			last := min(sort.Search(len(s.Table.T), func(i int) bool { return s.Table.T[i] > to })+1,
-				len(s.Table.T))
-			if last-first < 2 || s.Table.T[last-1] < from || s.Table.T[first] > to {
+			times := s.Table.T
+			first, _ := slices.BinarySearch(times, from)
+			last, _ := slices.BinarySearch(times, to+1)
+			first, last = max(first-1, 0), min(last+1, len(times))
+			if last-first < 2 || times[last-1] < from || times[first] > to {
 				s.Table, s.Unavailable = nil, "probe "+s.Probe+" took no sample then"
 			} else {
-				part := &record.Table{
-					Names: s.Table.Names,
-					T:     s.Table.T[first:last],
-					V:     make([][]float64, len(s.Table.V)),
-				}
-				for i, v := range s.Table.V {
-					part.V[i] = v[first:last]
+				part := &record.Table{Names: s.Table.Names, T: times[first:last]}
+				for _, v := range s.Table.V {
+					part.V = append(part.V, v[first:last])
 				}
 
 				s.Table, ok = part, true

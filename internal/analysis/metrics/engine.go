@@ -6,14 +6,12 @@ import (
 )
 
 func (m *Measured) addEngine(tr *record.Traffic) {
-	if len(tr.Ends) == 0 {
-		m.Lack("engine "+tr.Engine+" reports no CPU time", EngineCPU)
-		return
-	}
-
-	if len(tr.Ends) < 2 {
-		m.Lack("engine "+tr.Engine+" reports the CPU time of one end only", EngineCPU)
-		return
+	why := ""
+	switch len(tr.Ends) {
+	case 0:
+		why = "engine " + tr.Engine + " reports no CPU time"
+	case 1:
+		why = "engine " + tr.Engine + " reports the CPU time of one end only"
 	}
 
 	ns := int64(0)
@@ -21,21 +19,19 @@ func (m *Measured) addEngine(tr *record.Traffic) {
 		ns += u.UserNs + u.SystemNs
 	}
 
-	m.Set(EngineCPU, float64(ns)/1e9)
+	m.setUnless(why, EngineCPU, float64(ns)/1e9)
 }
 
 func (m *Measured) addConsistency(t *record.Trial) {
 	curves, all := Received(t.Traffic)
-	if !all {
-		m.Lack("the engine gave no interval series for every flow", Consistency)
-		return
-	}
-
 	r, ok := statistics.WindowEvenness(curves, t.Window.Start, t.Window.End)
-	if !ok {
-		m.Lack("the window is too short to check: it needs seven bins of 200 ms", Consistency)
-		return
+	why := ""
+	switch {
+	case !all:
+		why = "the engine gave no interval series for every flow"
+	case !ok:
+		why = "the window is too short to check: it needs seven bins of 200 ms"
 	}
 
-	m.Set(Consistency, r)
+	m.setUnless(why, Consistency, r)
 }

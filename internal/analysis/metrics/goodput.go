@@ -30,12 +30,11 @@ func Received(tr *record.Traffic) (curves []statistics.Curve, all bool) {
 	}
 
 	all = len(tr.Flows) > 0
-	for i := range tr.Flows {
-		table := tr.Flows[i].Received
+	for _, f := range tr.Flows {
 		var c statistics.Curve
-		v := table.Column("bytes")
+		v := f.Received.Column("bytes")
 		if v != nil {
-			c = statistics.NewCurve(table.T, v)
+			c = statistics.NewCurve(f.Received.T, v)
 		}
 
 		if len(c.T) < 2 {

@@ -27,22 +27,10 @@ func Answered(l *record.Latency) []float64 {
 	return out
 }
 
-// lateP99 returns the 99th percentile of the delay with which probes were sent. For fewer than 100 probes,
-// this is the largest delay.
-func lateP99(l *record.Latency) (float64, bool) {
-	var late []float64
-	if l != nil {
-		for _, ns := range l.Late {
-			late = append(late, float64(ns))
-		}
-	}
-	return p99(late)
-}
-
 // spacingP99 returns the 99th percentile of the error of the intervals between consecutive probes. Skipped
 // probes do not count, because they are not recorded.
 func spacingP99(l *record.Latency) (float64, bool) {
-	if l == nil || len(l.Late) < 2 {
+	if len(l.Late) < 2 {
 		return 0, false
 	}
 
@@ -104,9 +92,15 @@ func (m *Measured) addLatency(t *record.Trial) {
 		}
 	}
 
-	l := cmp.Or(t.Loaded, t.Idle)
-	if late, ok := lateP99(l); ok {
-		m.Set(ProbeLate, late)
+	l := cmp.Or(t.Loaded, t.Idle, &record.Latency{})
+	var late []float64
+	for _, ns := range l.Late {
+		late = append(late, float64(ns))
+	}
+
+	// For fewer than 100 probes, this is the largest delay.
+	if ns, ok := p99(late); ok {
+		m.Set(ProbeLate, ns)
 	}
 
 	if off, ok := spacingP99(l); ok {

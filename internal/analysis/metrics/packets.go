@@ -24,8 +24,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 
 		*sum += float64(*n)
 	}
-	for i := range tr.Flows {
-		f := &tr.Flows[i]
+	for _, f := range tr.Flows {
 		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
 			m.Lack("engine "+tr.Engine+" does not count packets", PacketRate, offeredRate, LossRatio,
 				UnsentRatio, duplicates, Reordered, delayVariation, longestGap)
@@ -67,8 +66,8 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	var all []bucket
 	packets := int64(0)
 	gap := int64(0)
-	for i := range tr.Flows {
-		p := tr.Flows[i].Packets
+	for _, f := range tr.Flows {
+		p := f.Packets
 		if p.Delay == nil {
 			m.Lack("this way of counting packets does not see them", delayVariation, longestGap)
 			return

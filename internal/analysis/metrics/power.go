@@ -36,26 +36,24 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 		return
 	}
 
-	watts, why := p.drawn(t, t.Window)
-	switch {
-	case typed && p.meter.IdleW > 0:
-		m.Set(PowerIdle, p.meter.IdleW)
-	case typed:
-		m.Lack("it was not typed in", PowerIdle)
+	if typed {
+		for name, watts := range map[string]float64{PowerIdle: p.meter.IdleW, PowerLoaded: p.meter.LoadedW} {
+			if watts > 0 {
+				m.Set(name, watts)
+			} else {
+				m.Lack("it was not typed in", name)
+			}
+		}
+	} else {
+		watts, why := p.drawn(t, t.Window)
+		if p.meter == nil && why != "" && p.watts > 0 {
+			watts = p.watts
+			why = ""
+		}
+
+		m.setUnless(why, PowerLoaded, watts)
 	}
 
-	switch {
-	case typed && p.meter.LoadedW > 0:
-		watts = p.meter.LoadedW
-		why = ""
-	case typed:
-		why = "it was not typed in"
-	case p.meter == nil && why != "" && p.watts > 0:
-		watts = p.watts
-		why = ""
-	}
-
-	m.setUnless(why, PowerLoaded, watts)
 	if t.Meter != nil {
 		n := 0
 		for _, at := range cmp.Or(t.Meter.Table, &record.Table{}).T {

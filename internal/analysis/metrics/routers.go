@@ -24,7 +24,12 @@ type place struct {
 // PlaceOf returns the place of a trial. Only routers that are real machines or guests have cores of their
 // own, which do nothing but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
-	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
+	p := place{
+		own:     run.Tested().OwnCPUs(),
+		apart:   run.Near().OwnMachine(),
+		meter:   run.Meter,
+		kernels: map[string][]string{},
+	}
 	p.watts, _ = run.Design.Watts() // the error is nil, because a plan with an invalid power is rejected
 	t := TopologyOf(run, f)
 	if t != nil {
@@ -35,14 +40,7 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 		}
 
 		for _, n := range t.Nodes {
-			sharing := run.KernelOf(n.Name)
-			if len(sharing) > 0 {
-				if p.kernels == nil {
-					p.kernels = map[string][]string{}
-				}
-
-				p.kernels[n.Name] = sharing
-			}
+			p.kernels[n.Name] = run.KernelOf(n.Name)
 		}
 	}
 

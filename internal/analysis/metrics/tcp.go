@@ -21,8 +21,7 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	counted := true
 	var rtts []float64
 	least := math.Inf(1)
-	for i := range tr.Flows {
-		f := &tr.Flows[i]
+	for _, f := range tr.Flows {
 		if f.TCP == nil || f.SenderNs <= 0 {
 			m.Lack("engine "+tr.Engine+" reports no TCP_INFO", Retransmits, RTTTCP, MinRTTTCP, BusyRatio,
 				RwndLimited, SndbufLimited, NetworkLimited)

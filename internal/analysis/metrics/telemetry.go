@@ -10,8 +10,7 @@ import (
 
 // SamplesOf returns a probe's samples on a node, or the reason why there are none.
 func SamplesOf(n record.NodeData, probe string) (*record.Table, string) {
-	for i := range n.Samples {
-		s := &n.Samples[i]
+	for _, s := range n.Samples {
 		if s.Probe == "all" && s.Unavailable != "" {
 			return nil, s.Unavailable
 		}

@@ -147,8 +147,8 @@ func PacketsOf(tr *record.Traffic) (sum record.Packets, ok bool) {
 		return sum, false
 	}
 
-	for i := range tr.Flows {
-		p := tr.Flows[i].Packets
+	for _, f := range tr.Flows {
+		p := f.Packets
 		if p == nil {
 			return record.Packets{}, false
 		}

@@ -35,9 +35,9 @@ const (
 // similar matches. The result differs from wall by at most the parameter within. If within is 0, the wall
 // clock is unreliable, and all offsets are considered.
 func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
-	gaps := make([]float64, max(len(seen.T)-1, 0))
-	for i := range gaps {
-		gaps[i] = float64(seen.T[i+1] - seen.T[i])
+	var gaps []float64
+	for i := 1; i < len(seen.T); i++ {
+		gaps = append(gaps, float64(seen.T[i]-seen.T[i-1]))
 	}
 
 	interval := int64(0)
@@ -194,7 +194,8 @@ func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(
 func (r intervals) agree(other Curve, d int64) float64 {
 	from := other.T[0] + d
 	to := other.T[len(other.T)-1] + d
-	i := max(sort.Search(len(r.T), func(i int) bool { return r.T[i] > from }), 1)
+	i, _ := slices.BinarySearch(r.T, from+1)
+	i = max(i, 1)
 	k := 0
 	at := func(t int64) float64 { // like Curve.At, but only for ascending times
 		for k < len(other.T) && other.T[k] < t {

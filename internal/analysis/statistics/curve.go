@@ -3,7 +3,6 @@ package statistics
 import (
 	"math"
 	"slices"
-	"sort"
 )
 
 // Curve is one counter or gauge over time.
@@ -35,7 +34,7 @@ func (c Curve) At(t int64) float64 {
 		return math.NaN()
 	}
 
-	i := sort.Search(n, func(i int) bool { return c.T[i] >= t })
+	i, _ := slices.BinarySearch(c.T, t)
 	switch {
 	case i == 0:
 		return c.V[0]

@@ -143,8 +143,8 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 // factors shape and policer have such buckets.
 func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
 
-// bytesAt returns a function that counts the bytes of an inner packet at a layer. tbf, htb and similar queueing
-// disciplines count frames. See overhead.Link.Frame.
+// bytesAt returns a function that counts the bytes of an inner packet at a layer. tbf, htb and similar
+// queueing disciplines count frames. See overhead.Link.Frame.
 func bytesAt(layer overhead.Layer) func(overhead.Path, int) int {
 	return func(on overhead.Path, size int) int { return on.Bytes(size, layer) }
 }
