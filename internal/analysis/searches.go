@@ -266,26 +266,19 @@ func (g *group) addIrregular() {
 
 	for _, s := range g.search {
 		for _, r := range s.Results {
+			limited := func(format string, args ...any) {
+				text := fmt.Sprintf("row %s, goal %s: ", s.Row, r.Goal) + fmt.Sprintf(format, args...)
+				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: text})
+			}
 			if r.UnsentShare > 0.5 {
-				g.doubt(evidence.Reason{
-					Kind: evidence.ReasonTesterLimited,
-					Text: fmt.Sprintf("row %s, "+
-						"goal %s: %s of the frames missing at the upper bound were never sent: this is "+
-						"what the "+
-						"tester can do, the path may do more", s.Row, r.Goal, unit.Percent(r.UnsentShare)),
-				})
+				limited("%s of the frames missing at the upper bound were never sent: this is what the tester "+
+					"can do, the path may do more", unit.Percent(r.UnsentShare))
 			}
 
 			if r.Bursts > 0 {
-				g.doubt(evidence.Reason{
-					Kind: evidence.ReasonTesterLimited,
-					Text: fmt.Sprintf("row %s, goal "+
-						"%s: in %d of the trials at the upper bound that lost too much the sender came "+
-						"late and "+
-						"sent more at once than the policer's bucket holds: it may let more through that "+
-						"comes "+
-						"evenly", s.Row, r.Goal, r.Bursts),
-				})
+				limited("in %d of the trials at the upper bound that lost too much the sender came late and "+
+					"sent more at once than the policer's bucket holds: it may let more through that comes "+
+					"evenly", r.Bursts)
 			}
 
 			if r.Irregular != "" {

@@ -257,9 +257,8 @@ func caveats() []Kind {
 			Name:  "another-boot",
 			Short: "the virtual router was rebooted",
 			Of:    OfTrial,
-			Means: "the lab existed before the run, and its virtual router was rebooted before this " +
-				"trial",
-			Do: "run it again",
+			Means: "the lab existed before the run, and its virtual router was rebooted before this trial",
+			Do:    "run it again",
 		},
 		{
 			Name: "another-run",
@@ -333,9 +332,8 @@ func caveats() []Kind {
 			Name:  "engine-fell-back",
 			Short: "a slower mode of the engine",
 			Of:    OfTrial,
-			Means: "the engine's preferred mode did not work here, and a slower or less exact one was " +
-				"used",
-			Do: "read the reason; chokepoint doctor shows what the machine can do",
+			Means: "the engine's preferred mode did not work here, and a slower or less exact one was used",
+			Do:    "read the reason; chokepoint doctor shows what the machine can do",
 		},
 		{
 			Name:  "engine-usage",

@@ -235,8 +235,7 @@ func importedMetrics() []record.Metric {
 			"as reported by a tool for the responsiveness draft"),
 		ofPath(RequestLoaded, "request under load", "ns", lower,
 			"time of a request under load, as reported by such a tool"),
-		ofPath(Number, "number", "count", "", "a number from a column whose meaning the file does not "+
-			"state"),
+		ofPath(Number, "number", "count", "", "a number from a column whose meaning the file does not state"),
 	}
 }
 

@@ -319,8 +319,7 @@ func engineStalled(s trialCheck) []evidence.Reason {
 				Node:    s.t.Traffic.Ends[end].Node,
 				Element: "load generator",
 				Value:   new(float64(hole)),
-			}, "the %s end of the load was stopped "+
-				"for %s", end, unit.Nanoseconds(float64(hole)))
+			}, "the %s end of the load was stopped for %s", end, unit.Nanoseconds(float64(hole)))
 		}
 	}
 
