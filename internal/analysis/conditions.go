@@ -138,8 +138,7 @@ func (c *RunComparison) addSides(a, b *Document) {
 // do not affect it.
 func (d *Document) gradeIdle(f record.Factors) (grade string) {
 	path := d.Run.Path(f).Key()
-	for i := range d.Trials {
-		t := &d.Trials[i]
+	for _, t := range d.Trials {
 		if t.Kind != record.RowIdle || t.Grade == evidence.GradeFailed ||
 			d.Run.Path(t.Factors).Key() != path {
 			continue

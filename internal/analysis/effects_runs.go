@@ -73,10 +73,8 @@ func EffectsOfRuns(docs []*Document, labels map[string][]string) (model.Effects,
 
 // levelsOf returns the levels of a factor in the cells of a run.
 func (d *Document) levelsOf(name string) (levels []string) {
-	for i := range d.Cells {
-		if level, ok := d.Cells[i].Factors[name]; ok {
-			levels = once(levels, level)
-		}
+	for _, c := range d.Cells {
+		levels = once(levels, c.Factors[name])
 	}
 	return levels
 }

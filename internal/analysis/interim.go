@@ -103,8 +103,7 @@ func (x *Interim) searchOf(row record.Row) []*record.Trial {
 func (x *Interim) idleOf(row record.Row) *record.Latency {
 	path := x.run.Design.Path(row.Factors).Key()
 	var found *record.Latency
-	for i := range x.trials {
-		t := &x.trials[i]
+	for _, t := range x.trials {
 		if t.Row.Kind == record.RowIdle && t.Row.Block == row.Block && t.Status == record.TrialOK &&
 			x.run.Design.Path(t.Row.Factors).Key() == path {
 			found = t.Idle
@@ -122,8 +121,7 @@ func (x *Interim) ShareOf(found factor.Found) (float64, error) {
 	of := found.Of.Key()
 	var rates []float64
 	rows := map[string]bool{} // rows whose search has been counted
-	for i := range x.trials {
-		t := &x.trials[i]
+	for _, t := range x.trials {
 		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != of || rows[t.Row.ID] {
 			continue
 		}

@@ -12,16 +12,15 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	var keys []string
 	of := map[string][]diagnosis.Cell{}
 	by := map[string]record.Factors{}
-	for i := range d.Cells {
-		f := d.Run.Path(d.Cells[i].Factors)
+	for _, c := range d.Cells {
+		f := d.Run.Path(c.Factors)
 		key := f.Key()
-		_, seen := of[key]
-		if !seen {
+		if by[key] == nil {
 			keys = append(keys, key)
 			by[key] = f
 		}
 
-		of[key] = append(of[key], OfEnds(d, &d.Cells[i]))
+		of[key] = append(of[key], OfEnds(d, &c))
 	}
 
 	var out []diagnosis.Path

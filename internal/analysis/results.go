@@ -69,8 +69,7 @@ func (d *Document) testedFacts() map[string]string {
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors
-	for i := range d.Cells {
-		c := &d.Cells[i]
+	for _, c := range d.Cells {
 		f := factor.Firmware.With(c.Factors, "")
 		_, twice := out[f.Key()]
 		if !twice {

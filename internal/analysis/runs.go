@@ -483,8 +483,8 @@ var volatileFacts = map[string]bool{"boot_id": true, "uptime": true, "hostname":
 // resolved returns, for each factor, all values to which the run resolved it.
 func resolved(d *Document) map[string]string {
 	values := map[string][]string{}
-	for i := range d.Cells {
-		for name, v := range d.Cells[i].Resolved {
+	for _, c := range d.Cells {
+		for name, v := range c.Resolved {
 			values[name] = once(values[name], v)
 		}
 	}

@@ -271,8 +271,8 @@ func (g *group) addIrregular() {
 				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: text})
 			}
 			if r.UnsentShare > 0.5 {
-				limited("%s of the frames missing at the upper bound were never sent: this is what the tester "+
-					"can do, the path may do more", unit.Percent(r.UnsentShare))
+				limited("%s of the frames missing at the upper bound were never sent: this is what the "+
+					"tester can do, the path may do more", unit.Percent(r.UnsentShare))
 			}
 
 			if r.Bursts > 0 {

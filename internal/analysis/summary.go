@@ -291,7 +291,7 @@ func importedWords(d *Document) (out []string) {
 		return nil
 	}
 
-	for i := range d.Cells {
+	for _, c := range d.Cells {
 		var words []string
 		for _, x := range [...]struct {
 			metric, format string
@@ -299,13 +299,13 @@ func importedWords(d *Document) (out []string) {
 		}{{metrics.GoodputDown, "%s went down", bitrate}, {metrics.GoodputUp, "%s went up", bitrate},
 			{metrics.RequestIdle, "a request took %s without load", unit.Nanoseconds},
 			{metrics.RequestLoaded, "%s under load", unit.Nanoseconds}} {
-			if v, ok := d.Cells[i].Metrics[x.metric]; ok {
+			if v, ok := c.Metrics[x.metric]; ok {
 				words = append(words, fmt.Sprintf(x.format, x.text(v.Median)))
 			}
 		}
 
 		if len(words) > 0 && len(out) < maxImportedWords {
-			out = append(out, d.Cells[i].Label+": "+strings.Join(words, ", ")+".")
+			out = append(out, c.Label+": "+strings.Join(words, ", ")+".")
 		}
 	}
 	return out

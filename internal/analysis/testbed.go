@@ -114,7 +114,7 @@ func sampledChanges(a, b *Document) []Change {
 		}
 
 		for name := range seriesOf(x, y) {
-			p := pairOf(name, x, y)
+			p := &rangePair{name, rangeIn(name, x), rangeIn(name, y)}
 			switch {
 			case p.setting():
 				if p.differs() {
@@ -167,10 +167,6 @@ type seriesRange struct {
 	n      int
 	absent bool // the series is missing from a trial that sampled the probe
 	still  bool // the series is constant within each trial
-}
-
-func pairOf(name SeriesName, a, b []TrialSamples) *rangePair {
-	return &rangePair{name, rangeIn(name, a), rangeIn(name, b)}
 }
 
 func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {

@@ -282,12 +282,12 @@ func AdviseHardware(cpu CPU) []Advice {
 			continue
 		}
 
+		text := "The kernel reports no instructions for AES: without them, ChaCha20 is usually faster than AES."
 		if len(f.Flags) > 0 {
-			return []Advice{{AdviceHardware, "", "The CPU has instructions for AES: a library that uses " +
-				"them is fast at AES.", ""}}
+			text = "The CPU has instructions for AES: a library that uses them is fast at AES."
 		}
-		return []Advice{{AdviceHardware, "", "The kernel reports no instructions for AES: without them, " +
-			"ChaCha20 is usually faster than AES.", ""}}
+
+		return []Advice{{AdviceHardware, "", text, ""}}
 	}
 	return nil
 }

@@ -445,7 +445,6 @@ func (s search) fits() func(first, second, part int) float64 {
 // Side describes one version by its runs and by the share of the step that it has.
 type Side struct {
 	Version int
-	Runs    int
 	Share   float64 // expected share of the step, 0 to 1
 	// Ratio is the ratio to the good end, with its 95 % interval from Low to High. The interval is based on
 	// the noise in the blocks of the ends.
@@ -457,7 +456,6 @@ type Side struct {
 func (b Bisect) Sides() []Side {
 	s := b.search()
 	sum, weights := map[int]float64{}, map[int]float64{}
-	ran := map[int]int{}
 	first, second := s.best, s.best
 	if s.several > .5 {
 		first, second = s.pair[0], s.pair[1]
@@ -467,18 +465,16 @@ func (b Bisect) Sides() []Side {
 		weight := 1 / (before.levelVar + s.noise.run)
 		sum[r.Version] += weight * (math.Log(r.Value) - before.level)
 		weights[r.Version] += weight
-		ran[r.Version]++
 	})
 	var out []Side
 	for i, v := range s.usable {
-		if ran[v] == 0 {
+		if weights[v] == 0 {
 			continue
 		}
 
 		at, half := sum[v]/weights[v], 1.96/math.Sqrt(weights[v])
 		out = append(out, Side{
 			Version: v,
-			Runs:    ran[v],
 			Share:   s.mean[i],
 			Ratio:   math.Exp(at),
 			Low:     math.Exp(at - half),

@@ -167,23 +167,23 @@ func fillsPath(f record.Factors) bool {
 	return factor.PacketSize.Is(f, strconv.Itoa(metrics.PathOf(f, true).MTU()))
 }
 
-// comparePairs compares pairs of cells on one metric, block by block. family contains the logarithms of the
-// ratios by block.
-func comparePairs(pairs []pair, metric string) (out []Comparison, family []map[int]float64) {
-	for _, p := range pairs {
-		logs := logRatios(p.cell.Blocks[metric], p.against.Blocks[metric])
-		if len(logs) == 0 {
-			continue
-		}
+// family holds comparisons that are tested together, and the logarithms of their ratios by block.
+type family struct {
+	out  []Comparison
+	logs []map[int]float64
+}
 
-		c := ratioOf(statistics.ByBlock(logs))
-		c.Metric = metric
-		c.Name = p.name
-		c.Factors, c.Against = p.cell.Factors, p.against.Factors
-		out = append(out, c)
-		family = append(family, logs)
+// add adds a comparison of a with b, block by block, unless they have no block in common.
+func (f *family) add(c Comparison, a, b map[int]float64) {
+	logs := logRatios(a, b)
+	if len(logs) == 0 {
+		return
 	}
-	return out, family
+
+	ratio := ratioOf(statistics.ByBlock(logs))
+	c.Ratio, c.Spread = ratio.Ratio, ratio.Spread
+	f.out = append(f.out, c)
+	f.logs = append(f.logs, logs)
 }
 
 // ComparePaired compares one metric of two cells of a run by block. It returns the ratio b ÷ a or, if a value
@@ -222,21 +222,22 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	return c, by
 }
 
-// testPairs tests all comparisons as one family, even if they are on different metrics.
-func testPairs(out []Comparison, family []map[int]float64) {
-	p, tested, test := statistics.TestFamily(family)
+// test tests all comparisons as one family, even if they are on different metrics.
+func (f *family) test() {
+	p, tested, test := statistics.TestFamily(f.logs)
 	test += ", on paired blocks"
 	if tested > 1 {
 		test += fmt.Sprintf("; corrected for %d comparisons", tested)
 	}
 
-	for i := range out {
+	for i := range f.out {
+		c := &f.out[i]
 		if p[i] > 0 {
-			out[i].PValue = p[i]
-			out[i].Test = test
+			c.PValue = p[i]
+			c.Test = test
 		}
 
-		out[i].conclude(tested)
+		c.conclude(tested)
 	}
 }
 
@@ -296,11 +297,9 @@ func (c *Comparison) excluded() string {
 // OfCells compares all cells on all metrics, in a stable order.
 func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	pairs := pairsOf(d, groups)
-	out := []Comparison{}
-	var family []map[int]float64
+	f := family{out: []Comparison{}}
 	for _, m := range comparedMetrics {
 		paths := map[string]bool{}
-		var chosen []pair
 		for _, p := range pairs {
 			key := d.Path(p.cell.Factors).Key() + " / " + d.Path(p.against.Factors).Key()
 			switch {
@@ -311,15 +310,17 @@ func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 			}
 
 			paths[key] = true
-			chosen = append(chosen, p)
+			f.add(Comparison{
+				Metric:  m.metric,
+				Name:    p.name,
+				Factors: p.cell.Factors,
+				Against: p.against.Factors,
+			}, p.cell.Blocks[m.metric], p.against.Blocks[m.metric])
 		}
-
-		c, logs := comparePairs(chosen, m.metric)
-		out, family = append(out, c...), append(family, logs...)
 	}
 
-	testPairs(out, family)
-	return out
+	f.test()
+	return f.out
 }
 
 // Comparison compares a cell with another cell.

@@ -1,6 +1,8 @@
 package comparison
 
 import (
+	"strings"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -81,12 +83,7 @@ func check(r record.Requirement, c *metrics.Cell) Threshold {
 
 	v, ok := c.Metrics[r.Metric]
 	if !ok {
-		t.Reason = "there is no " + metrics.Label(r.Metric)
-		why := c.Missing[r.Metric]
-		if why != "" {
-			t.Reason += ": " + why
-		}
-
+		t.Reason = strings.TrimSuffix("there is no "+metrics.Label(r.Metric)+": "+c.Missing[r.Metric], ": ")
 		return t
 	}
 

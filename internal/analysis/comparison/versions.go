@@ -32,38 +32,32 @@ type Versions struct {
 // single spike rarely satisfies this rule, although it often passes a test on the data of one night. The
 // p-value is corrected for the comparisons of all versions.
 func OfVersions(all [][]Versions) [][]Comparison {
-	var flat []Comparison
-	var family []map[int]float64
+	var f family
 	ends := make([]int, len(all))
 	for i, version := range all {
 		for _, v := range version {
-			logs := logRatios(v.New, v.Old)
-			if len(logs) == 0 {
-				continue
-			}
-
-			c := ratioOf(statistics.ByBlock(logs))
-			c.Metric = v.Metric
-			c.Factors, c.Against = v.Factors, v.Factors
-			c.Name = "of the old version"
-			a, b := statistics.Median(statistics.ByBlock(v.Old)), statistics.Median(statistics.ByBlock(v.New))
-			c.A, c.B = &a, &b
-			flat = append(flat, c)
-			family = append(family, logs)
+			f.add(Comparison{
+				Metric:  v.Metric,
+				Factors: v.Factors,
+				Against: v.Factors,
+				Name:    "of the old version",
+				A:       new(statistics.Median(statistics.ByBlock(v.Old))),
+				B:       new(statistics.Median(statistics.ByBlock(v.New))),
+			}, v.New, v.Old)
 		}
 
-		ends[i] = len(flat)
+		ends[i] = len(f.out)
 	}
 
-	testPairs(flat, family)
-	for i := range flat {
-		flat[i].repeated(family[i])
+	f.test()
+	for i := range f.out {
+		f.out[i].repeated(f.logs[i])
 	}
 
 	out := make([][]Comparison, len(all))
 	from := 0
 	for i, to := range ends {
-		out[i] = append([]Comparison{}, flat[from:to]...)
+		out[i] = append([]Comparison{}, f.out[from:to]...)
 		from = to
 	}
 

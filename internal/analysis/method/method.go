@@ -9,7 +9,6 @@ package method
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -183,11 +182,10 @@ func PresetNames() []string {
 
 // PresetNamed returns the named preset, and false if there is none.
 func PresetNamed(name string) (Preset, bool) {
-	all := Presets()
-	i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name })
-	if i < 0 {
-		return Preset{}, false
+	for _, p := range Presets() {
+		if p.Name == name {
+			return p, true
+		}
 	}
-
-	return all[i], true
+	return Preset{}, false
 }

@@ -12,25 +12,21 @@ import (
 // false if the search has ended. The result depends on history only.
 func (c Config) Next(history []Trial) (step record.TrialInput, ok bool, err error) {
 	if err := c.Check(); err != nil {
-		return record.TrialInput{}, false, err
+		return step, false, err
 	}
 
 	s := &search{c: c, grid: newGrid(c), history: history, at: map[int][]Trial{}}
 	s.run()
-	if s.err != nil {
-		return record.TrialInput{}, false, s.err
+	switch {
+	case s.err != nil:
+		return step, false, s.err
+	case s.next != nil:
+		return *s.next, true, nil
+	case s.used < len(history):
+		return step, false, fmt.Errorf("replay search: it ended after %d of %d trials", s.used, len(history))
 	}
 
-	if s.next == nil {
-		if s.used < len(history) {
-			return record.TrialInput{}, false, fmt.Errorf("replay search: it ended after %d of %d trials",
-				s.used,
-				len(history))
-		}
-		return record.TrialInput{}, false, nil
-	}
-
-	return *s.next, true, nil
+	return step, false, nil
 }
 
 // search replays a history. It runs the heuristics, and answers each request for a trial with the next trial

@@ -14,8 +14,6 @@ import (
 // streams.
 type Scaling struct {
 	statistics.Scaling
-	N int // number of levels
-
 	lowest, highest float64
 }
 
@@ -35,7 +33,7 @@ func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
 			scalingLevels)
 	}
 
-	s := Scaling{N: len(levels), lowest: slices.Min(levels), highest: slices.Max(levels)}
+	s := Scaling{lowest: slices.Min(levels), highest: slices.Max(levels)}
 	if s.lowest < 1 {
 		return Scaling{}, errors.New("a level is below one")
 	}

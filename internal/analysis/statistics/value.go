@@ -130,9 +130,6 @@ func QuantileSorted(s []float64, q float64) float64 {
 // their q-quantile. This requires qⁿ ≤ 2.5 % and (1-q)ⁿ ≤ 2.5 %, which takes 6 values for the median, 36 for
 // p90, 368 for p99, 3688 for p99.9 and 36,888 for p99.99.
 func Carries(n int, q float64) bool {
-	if q <= 0 || q >= 1 {
-		return n > 0
-	}
 	return math.Pow(max(q, 1-q), float64(n)) <= (1-Level)/2
 }
 
