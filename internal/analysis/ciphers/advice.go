@@ -282,7 +282,8 @@ func AdviseHardware(cpu CPU) []Advice {
 			continue
 		}
 
-		text := "The kernel reports no instructions for AES: without them, ChaCha20 is usually faster than AES."
+		text := "The kernel reports no instructions for AES: without them, ChaCha20 is usually faster than " +
+			"AES."
 		if len(f.Flags) > 0 {
 			text = "The CPU has instructions for AES: a library that uses them is fast at AES."
 		}

@@ -309,70 +309,24 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 		return nil, nil
 	}
 
-	route := routeOf(top)
-	end := func(name string) int {
-		return slices.IndexFunc(route, func(h hop) bool { return h.node == name })
+	leaves := func(p record.TopoPort) bool {
+		return (p.Node == node || node == "" && slices.Contains(top.Routers, p.Node)) &&
+			(port == "" || port == p.Port)
 	}
-	first := end(top.Tunnel[0])
-	last := end(top.Tunnel[1])
-	for i, h := range route {
-		if h.node != node && (node != "" || !slices.Contains(top.Routers, h.node)) {
-			continue
+	tunnelled := false
+	for _, l := range top.Links { // from near to far
+		near, far := l.Ends[0], l.Ends[1]
+		tunnelled = (tunnelled || near.Node == top.Tunnel[0]) && near.Node != top.Tunnel[1]
+		if leaves(near) {
+			up = append(up, tunnelled)
 		}
 
-		if h.next != "" && (port == "" || port == h.next) {
-			up = append(up, first >= 0 && i >= first && i < last)
-		}
-
-		if h.back != "" && (port == "" || port == h.back) {
-			down = append(down, first >= 0 && i > first && i <= last)
+		if leaves(far) {
+			down = append(down, tunnelled)
 		}
 	}
 
 	return up, down
-}
-
-// hop is a node on the path from near to far. back and next are its ports towards near and far.
-type hop struct{ node, back, next string }
-
-// routeOf returns the shortest path from near to far along the topology's links.
-func routeOf(top *record.Topology) []hop {
-	// A step leads to a node. from is the previous node, out is that node's port, and in is this node's port.
-	type step struct{ from, out, in string }
-	came := map[string]step{top.Near: {}}
-	queue := []string{top.Near}
-	for len(queue) > 0 {
-		at := queue[0]
-		queue = queue[1:]
-		for _, l := range top.Links {
-			for side := range l.Ends {
-				a := l.Ends[side]
-				b := l.Ends[1-side]
-				_, seen := came[b.Node]
-				if a.Node == at && !seen {
-					came[b.Node] = step{at, a.Port, b.Port}
-					queue = append(queue, b.Node)
-				}
-			}
-		}
-	}
-
-	_, reached := came[top.Far]
-	if !reached {
-		return nil
-	}
-
-	var route []hop
-	next := ""
-	for at := top.Far; ; at = came[at].from {
-		s := came[at]
-		route = append([]hop{{at, s.in, next}}, route...)
-		if at == top.Near {
-			return route
-		}
-
-		next = s.out
-	}
 }
 
 // TesterMetric returns the metric of a cell that can be compared with the tester's ceiling.
