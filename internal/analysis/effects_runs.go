@@ -134,12 +134,12 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 
 // setsQueues reports whether the run sets queues.
 func (d *Document) setsQueues() bool {
-	return slices.ContainsFunc(d.Cells, func(c Cell) bool {
-		return slices.ContainsFunc(c.Factors.Names(), func(name string) bool {
-			plain, _ := factor.Split(name)
-			return plain == string(factor.Queue)
-		})
-	})
+	for _, c := range d.Cells {
+		for range factor.Queue.Each(c.Factors) {
+			return true
+		}
+	}
+	return false
 }
 
 // queuesOf returns the queues that a run found on a node, by the names of their facts. They were read by a

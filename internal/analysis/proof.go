@@ -98,18 +98,17 @@ func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 
 // causeOf returns the cause of a class in a cell, or nil if the cell's diagnosis does not list it.
 func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		if c.Factors.Key() != cell.Key() || c.Diagnosis == nil {
-			continue
-		}
+	c := d.ByKey()[cell.Key()]
+	if c == nil || c.Diagnosis == nil {
+		return nil
+	}
 
-		for k := range c.Diagnosis.Causes {
-			if c.Diagnosis.Causes[k].Class == class {
-				return &c.Diagnosis.Causes[k]
-			}
+	for i := range c.Diagnosis.Causes {
+		if c.Diagnosis.Causes[i].Class == class {
+			return &c.Diagnosis.Causes[i]
 		}
 	}
+
 	return nil
 }
 

@@ -69,14 +69,9 @@ func (d *Document) testedFacts() map[string]string {
 func (d *Document) labelsWithoutFirmware() map[string]string {
 	out := map[string]string{}
 	var cells []record.Factors
-	for _, c := range d.Cells {
-		f := factor.Firmware.With(c.Factors, "")
-		_, twice := out[f.Key()]
-		if !twice {
-			cells = append(cells, f)
-		}
-
-		out[f.Key()] = c.Label
+	for key, c := range d.withoutFirmware() {
+		out[key] = c.Label
+		cells = append(cells, factor.Firmware.With(c.Factors, ""))
 	}
 
 	if !slices.ContainsFunc(d.Cells, func(c Cell) bool { return factor.Firmware.In(c.Factors) }) {

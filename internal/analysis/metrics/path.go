@@ -40,16 +40,10 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 	return overhead.V4
 }
 
-// PayloadShare returns the ratio of payload to bytes on a path for the cell's packets: full TCP segments with
-// timestamps, or UDP packets of the cell's sizes. at is the layer at which bytes are counted. PayloadShare
-// returns 0 if the path cannot carry the packets.
-func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
-	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
-}
-
-// PayloadShareBy is like PayloadShare, but calls count for the number of bytes that a packet has on the path.
-// headers is the length of the packet's headers.
-func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
+// PayloadShare returns the ratio of payload to bytes on a path for the cell's packets: full TCP segments, or
+// UDP packets of the cell's sizes. headers is the length of a packet's headers. count returns the number of
+// bytes that a packet has on the path. PayloadShare returns 0 if the path cannot carry the packets.
+func PayloadShare(f record.Factors, headers int, count func(size int) int) float64 {
 	sizes := []int{PathOf(f, true).MTU()}
 	given := f.PacketSizes()
 	if factor.Protocol.Is(f, factor.UDP) && given != nil {

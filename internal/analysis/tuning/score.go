@@ -143,9 +143,13 @@ func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) stri
 		return "a trial " + why
 	}
 
-	for _, loss := range []string{"loss_ratio", "probe_loss_ratio"} {
+	for _, loss := range []string{metrics.LossRatio, metrics.ProbeLoss} {
+		if loss == metrics.LossRatio && factor.Rate.Is(cell, factor.Flat) {
+			continue // a load at full rate always loses the packets that the path cannot carry
+		}
+
 		was, _ := m.median(against, loss)
-		if is, ok := m.median(cell, loss); ok && is > b.LossRatio && is > was && !flatOutUDP(cell, loss) {
+		if is, ok := m.median(cell, loss); ok && is > b.LossRatio && is > was {
 			return fmt.Sprintf("loss of %s, above %s", unit.Percent(is), unit.Percent(b.LossRatio))
 		}
 	}
@@ -167,12 +171,6 @@ func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) stri
 	}
 
 	return ""
-}
-
-// flatOutUDP reports whether the metric is the loss of a UDP load at full rate. Such a load always loses the
-// packets that the path cannot carry.
-func flatOutUDP(cell factor.Cell, metric string) bool {
-	return metric == "loss_ratio" && factor.Rate.Is(cell, factor.Flat)
 }
 
 // Pair identifies a set of changes and its reference set, by their indexes in a round.

@@ -15,30 +15,24 @@ import (
 func SetAside(all []*Graded) (aside []*Graded) {
 	type boot struct{ router, id string }
 	count := map[boot]int{}
-	order := []boot(nil)
 	each := func(j *Graded, f func(boot)) {
 		for _, router := range slices.Sorted(maps.Keys(j.Trial.Boots)) {
 			f(boot{router, j.Trial.Boots[router]})
 		}
 	}
 	for _, j := range all {
-		each(j, func(b boot) {
-			_, seen := count[b]
-			if !seen {
-				count[b], order = 0, append(order, b)
-			}
-
-			if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
-				count[b]++
-			}
-		})
+		if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
+			each(j, func(b boot) { count[b]++ })
+		}
 	}
 
 	kept := map[string]boot{}
-	for _, b := range order {
-		if best, ok := kept[b.router]; !ok || count[b] > count[best] {
-			kept[b.router] = b
-		}
+	for _, j := range all {
+		each(j, func(b boot) {
+			if best, ok := kept[b.router]; !ok || count[b] > count[best] {
+				kept[b.router] = b
+			}
+		})
 	}
 
 	for _, j := range all {

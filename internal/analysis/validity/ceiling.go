@@ -65,8 +65,9 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{
 		Kind: "none: virtual link",
-		Efficiency: metrics.PayloadShare(f, tunnelled,
-			overhead.LayerWire),
+		Efficiency: metrics.PayloadShare(f, metrics.HeadersOf(f), func(size int) int {
+			return tunnelled.Bytes(size, overhead.LayerWire)
+		}),
 	}
 	tested := run.Tested()
 	if tested.CPUs != record.CPUsShared && !tested.Guest() {
@@ -276,7 +277,7 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 		least := 0.0
 		for _, inTunnel := range passes {
 			on := metrics.PathOf(f, inTunnel)
-			share := metrics.PayloadShareBy(f, headers, func(size int) int { return l.count(on, size) })
+			share := metrics.PayloadShare(f, headers, func(size int) int { return l.count(on, size) })
 			g := l.rate * share
 			if share > 0 && (least == 0 || g < least) {
 				least = g
