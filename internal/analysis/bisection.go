@@ -87,12 +87,7 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 
 	sides := map[int]comparison.Side{}
 	if x.step != nil {
-		b := comparison.Bisect{Versions: len(names), Unusable: map[int]bool{}}
-		b.Runs = x.runs(blocks, skipped)
-		for v := range skipped {
-			b.Unusable[v] = true
-		}
-
+		b := comparison.Bisect{Versions: len(names), Runs: x.runs(blocks, skipped), Unusable: skipped}
 		x.last = b.Next()
 		x.Outcome = x.last.Outcome
 		for _, s := range b.Sides() {

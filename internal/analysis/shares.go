@@ -72,7 +72,7 @@ func baselineRank(design *record.Design, k comparison.Comparison) int {
 	// The plan's whole baseline may differ from the cell in several factors.
 	whole := k.Against.Key() == design.Baseline.Key()
 	switch {
-	case !whole && len(design.Baseline) > 0 && holds(k.Against, design.Baseline):
+	case !whole && len(design.Baseline) > 0 && k.Against.Meets(design.Baseline):
 		return 4
 	case tunnel != nil && k.Name == tunnel.Words:
 		return 3
@@ -80,16 +80,6 @@ func baselineRank(design *record.Design, k comparison.Comparison) int {
 		return 2
 	}
 	return 1
-}
-
-// holds reports whether a cell has all the given levels.
-func holds(f, levels record.Factors) bool {
-	for name, level := range levels {
-		if !factor.Same(f[name], level) {
-			return false
-		}
-	}
-	return true
 }
 
 // ofMTU reports whether two cells differ only in the MTU of a link and in levels that follow from it.

@@ -52,6 +52,16 @@ func (c Cell) Has(levels map[string]string) bool {
 	return true
 }
 
+// Meets reports whether the cell's levels equal the given baseline levels (see Same).
+func (c Cell) Meets(baseline Cell) bool {
+	for name, level := range baseline {
+		if !Same(c[name], level) {
+			return false
+		}
+	}
+	return true
+}
+
 // Names lists the names of the cell's factors, sorted.
 func (c Cell) Names() []string { return slices.Sorted(maps.Keys(c)) }
 

@@ -146,21 +146,11 @@ func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) {
 	}
 
 	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
-		return holds(c, p.Design.Baseline)
+		return c.Meets(p.Design.Baseline)
 	}) {
 		r.note(r.fail(r.baseline, seeCells,
 			"no cell has the baseline's levels"))
 	}
-}
-
-// holds reports whether a cell has these levels.
-func holds(c, levels factor.Cell) bool {
-	for name, level := range levels {
-		if !factor.Same(c[name], level) {
-			return false
-		}
-	}
-	return true
 }
 
 // baseline returns the cell in which the fewest factors differ from their own baseline. If there is a tie, it

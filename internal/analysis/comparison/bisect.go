@@ -30,9 +30,9 @@ const (
 // two cases only: if the level has become uncertain, and before an answer. The hypothesis of two steps, each
 // a part of the whole, competes with the hypothesis of a single step.
 type Bisect struct {
-	Versions int          // number of versions
-	Unusable map[int]bool // versions that cannot be measured, such as commits that do not build
-	Runs     []VersionRun // in order of time
+	Versions int            // number of versions
+	Unusable map[int]string // why versions cannot be measured, such as commits that do not build
+	Runs     []VersionRun   // in order of time
 }
 
 // VersionRun is one run of a version. The router was booted for this run.
@@ -338,7 +338,7 @@ func (s search) follow(first, second int, part float64, each func(before belief,
 func (b Bisect) search() search {
 	var s search
 	for v := range b.Versions {
-		if !b.Unusable[v] {
+		if b.Unusable[v] == "" {
 			s.usable = append(s.usable, v)
 		}
 	}

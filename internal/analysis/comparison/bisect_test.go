@@ -29,9 +29,9 @@ type bisected struct {
 
 // bisect measures the ends and then what Next asks for. It returns nil if the ends do not differ.
 func (w world) bisect(rng *rand.Rand, unusable ...int) *bisected {
-	out := &bisected{Bisect: Bisect{Versions: len(w.levels), Unusable: map[int]bool{}}}
+	out := &bisected{Bisect: Bisect{Versions: len(w.levels), Unusable: map[int]string{}}}
 	for _, v := range unusable {
-		out.Unusable[v] = true
+		out.Unusable[v] = "its build exits with 1"
 	}
 
 	measure := func(version, block int) float64 {

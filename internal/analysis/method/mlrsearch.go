@@ -2,7 +2,9 @@ package method
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -225,20 +227,16 @@ func (s *search) place(index, width, low, high int) (placed int, far bool) {
 
 // bounds returns the indexes of the lower and the upper bound of a goal, or none for a missing bound.
 func (s *search) bounds(g record.Goal) (low, high int) {
-	low, high = none, none
-	for i, trials := range s.at {
-		if (high == none || i < high) && classify(g, trials) == Upper {
-			high = i
-		}
-	}
-
-	for i, trials := range s.at {
-		if (high == none || i < high) && i > low && classify(g, trials) == Lower {
+	low = none
+	for _, i := range slices.Sorted(maps.Keys(s.at)) {
+		switch classify(g, s.at[i]) {
+		case Upper:
+			return low, i
+		case Lower:
 			low = i
 		}
 	}
-
-	return low, high
+	return low, none
 }
 
 // target is a goal, or a coarser form of a goal with shorter duration sums and a larger width. A search meets

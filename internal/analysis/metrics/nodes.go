@@ -84,7 +84,6 @@ func CoresOf(n record.NodeData) []core {
 		}
 
 		busy := make([]float64, len(table.T))
-		all := make([]float64, len(table.T))
 		add := func(to []float64, stem string) {
 			if k, ok := index[label+"/"+stem]; ok {
 				for j, v := range table.V[k] {
@@ -96,9 +95,9 @@ func CoresOf(n record.NodeData) []core {
 		}
 		for _, stem := range busyStates {
 			add(busy, stem)
-			add(all, stem)
 		}
 
+		all := slices.Clone(busy)
 		for _, stem := range idleStates {
 			add(all, stem)
 		}
@@ -109,20 +108,20 @@ func CoresOf(n record.NodeData) []core {
 			}
 		}
 
-		c := core{
-			Name:   label,
-			busyNs: statistics.NewCurve(table.T, busy),
-			all:    statistics.NewCurve(table.T, all),
+		curve := func(stem string) statistics.Curve {
+			k, ok := index[label+"/"+stem]
+			if !ok {
+				return statistics.Curve{}
+			}
+			return statistics.NewCurve(table.T, table.V[k])
 		}
-		if k, ok := index[label+"/softirq_ns"]; ok {
-			c.softirq = statistics.NewCurve(table.T, table.V[k])
-		}
-
-		if k, ok := index[label+"/steal_ns"]; ok {
-			c.steal = statistics.NewCurve(table.T, table.V[k])
-		}
-
-		cores = append(cores, c)
+		cores = append(cores, core{
+			Name:    label,
+			busyNs:  statistics.NewCurve(table.T, busy),
+			all:     statistics.NewCurve(table.T, all),
+			softirq: curve("softirq_ns"),
+			steal:   curve("steal_ns"),
+		})
 	}
 
 	slices.SortStableFunc(cores, func(a, b core) int { // sort cpu2 before cpu10
