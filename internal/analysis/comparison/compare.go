@@ -17,9 +17,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SmallestRelevant is the smallest relative difference that matters.
-const SmallestRelevant = statistics.SmallestRelevant
-
 // comparedMetrics lists the metrics on which cells are compared. Metrics of a path are compared once per pair
 // of paths. Only rates are compared with the plan's baseline, because the baseline may differ in several
 // factors.
@@ -266,11 +263,9 @@ func (c *Comparison) conclude(tested int) {
 	none := 1.0
 	if c.Difference {
 		none = 0
-		c.Verdict = statistics.VerdictOfDifference(c.N, c.Low, c.High, c.PValue)
-	} else {
-		c.Verdict = statistics.VerdictOfRatio(c.N, c.Low, c.High, c.PValue)
 	}
 
+	c.Verdict = statistics.Verdict(none, c.N, c.Low, c.High, c.PValue)
 	if c.N < statistics.MinInterval || c.Verdict == statistics.Different {
 		return
 	}

@@ -288,7 +288,7 @@ func check(all []*Effect) {
 		p, _, _ := statistics.TestFamily(family)
 		for i, e := range effects {
 			e.PValue = p[i]
-			e.Verdict = statistics.VerdictOfRatio(e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
+			e.Verdict = statistics.Verdict(1, e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
 		}
 	}
 }

@@ -18,30 +18,18 @@ const (
 // in one of the runs.
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
-// VerdictOfRatio returns the verdict about a ratio, based on its interval and on the p-value from the test of
-// its family. If the interval lies within ±SmallestRelevant, the verdict is the same even for a significant
-// difference.
-func VerdictOfRatio(n int, low, high, p float64) string {
-	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
-		return SameWithin
-	}
-	return verdictAgainst(1, n, low, high, p)
-}
-
-// VerdictOfDifference returns the verdict about a difference by the same rule as VerdictOfRatio, except that
-// the interval must be exactly zero to count as the same.
-func VerdictOfDifference(n int, low, high, p float64) string {
-	if n >= MinInterval && low == 0 && high == 0 {
-		return Same
-	}
-	return verdictAgainst(0, n, low, high, p)
-}
-
-// verdictAgainst compares an interval with the value none, which means no difference.
-func verdictAgainst(none float64, n int, low, high, p float64) string {
+// Verdict returns the verdict about a ratio or a difference, based on its interval and on the p-value from the
+// test of its family. none is the value that means no difference: 1 for a ratio, and 0 for a difference. If the
+// interval of a ratio lies within ±SmallestRelevant, the verdict is the same even for a significant difference.
+// The interval of a difference must be exactly zero for that verdict.
+func Verdict(none float64, n int, low, high, p float64) string {
 	switch {
 	case n < MinInterval:
 		return TooFew()
+	case none == 0 && low == 0 && high == 0:
+		return Same
+	case none == 1 && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant:
+		return SameWithin
 	case p <= 1-Level && (low > none || high < none):
 		return Different
 	}

@@ -24,7 +24,7 @@ type Budget struct {
 // Smallest gains that count. A delay must improve by more than relevantDelay and by more than
 // relevantDelayNs, because small delays vary a lot.
 const (
-	relevantRate    = comparison.SmallestRelevant
+	relevantRate    = statistics.SmallestRelevant
 	relevantDelay   = .1
 	relevantDelayNs = 1e6
 	significance    = .05

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -30,7 +31,7 @@ func (r *Result) Text() string {
 		nothing = "Nothing is proposed: a longer --for would try and check more."
 	case len(r.Kept) == 0:
 		nothing = "Nothing is proposed: no change helps by more than " +
-			unit.Percent(comparison.SmallestRelevant) + "."
+			unit.Percent(statistics.SmallestRelevant) + "."
 	}
 
 	if nothing != "" {
