@@ -35,17 +35,17 @@ const (
 
 var devices = [...]struct {
 	name   string
-	device method.Device
+	device device
 }{
-	{"deterministic", method.Device{Capacity: capacity}},
-	{"0.3 % jitter", method.Device{Capacity: capacity, Jitter: 0.003}},
-	{"1 % jitter, 0.1 % loss in 5 % of seconds", method.Device{
-		Capacity: capacity,
-		Jitter:   0.01,
-		Bursts:   0.05,
-		Burst:    0.001,
+	{"deterministic", device{capacity: capacity}},
+	{"0.3 % jitter", device{capacity: capacity, jitter: 0.003}},
+	{"1 % jitter, 0.1 % loss in 5 % of seconds", device{
+		capacity: capacity,
+		jitter:   0.01,
+		bursts:   0.05,
+		burst:    0.001,
 	}},
-	{"0.01 % loss in 2 % of seconds", method.Device{Capacity: capacity, Bursts: 0.02, Burst: 1e-4}},
+	{"0.01 % loss in 2 % of seconds", device{capacity: capacity, bursts: 0.02, burst: 1e-4}},
 }
 
 func main() { os.Exit(rig.Main("search", run)) }
@@ -82,7 +82,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			}
 
 			spread := rig.Deviation(m.rates)
-			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > maxSpread {
+			if name == "csit" && d.device.jitter <= steadyUpTo && spread > maxSpread {
 				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(spread)))
 			}
 		}
@@ -102,11 +102,11 @@ type measured struct {
 	binarySeconds, binaryRates, ratios []float64
 }
 
-func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (*measured, error) {
+func measure(d device, p method.Preset, seeds int, pause time.Duration) (*measured, error) {
 	m := &measured{}
 	c := method.Config{Goals: p.Goals, Min: least, Max: greatest, Warmup: p.Warmup}
 	for seed := range uint64(seeds) {
-		trials, took, err := c.Simulate(d, rand.New(rand.NewPCG(seed, 1)), pause, p.Overhead)
+		trials, took, err := simulate(c, d, rand.New(rand.NewPCG(seed, 1)), pause, p.Overhead)
 		if err != nil {
 			return nil, err
 		}
@@ -136,12 +136,12 @@ func measure(d method.Device, p method.Preset, seeds int, pause time.Duration) (
 
 // binary runs the binary search: one trial of 60 s at the middle of the interval, which becomes a bound,
 // until the interval is narrow enough.
-func binary(d method.Device, g record.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
+func binary(d device, g record.Goal, r *rand.Rand, pause time.Duration) (rate, seconds float64) {
 	low := 0.0
 	high := float64(greatest)
 	for high-low > g.Width*high && high > least {
 		load := (low + high) / 2
-		t := d.Measure(record.TrialInput{Load: load, Duration: binaryTrial}, r)
+		t := d.measure(record.TrialInput{Load: load, Duration: binaryTrial}, r)
 		seconds += (binaryTrial + pause).Seconds()
 		if t.Loss > g.LossRatio {
 			high = load
