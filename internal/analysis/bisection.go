@@ -95,7 +95,8 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		}
 	}
 
-	boots, suspect := map[int]int{}, map[int]int{}
+	boots := map[int]int{}
+	suspect := map[int]int{}
 	for _, b := range blocks {
 		for v, d := range b.Runs {
 			if d == nil {
@@ -118,7 +119,9 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 		row := BisectVersion{Name: name, Boots: boots[v], Suspect: suspect[v], Skipped: skipped[v]}
 		s, searched := sides[v]
 		if searched {
-			row.Ratio, row.Low, row.High = s.Ratio, s.Low, s.High
+			row.Ratio = s.Ratio
+			row.Low = s.Low
+			row.High = s.High
 			row.Side = sideOf(s.Share)
 		}
 
@@ -128,7 +131,9 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 			row.Side = sideGood
 		case v == last:
 			row.Side = sideBad
-			row.Ratio, row.Low, row.High = x.step.Ratio, x.step.Low, x.step.High
+			row.Ratio = x.step.Ratio
+			row.Low = x.step.Low
+			row.High = x.step.High
 		}
 
 		x.Versions = append(x.Versions, row)
@@ -143,7 +148,8 @@ func Bisect(id string, names []string, blocks []VersionBlock, wanted func(label 
 func (x *Bisection) repeatSuspect(versions int, boots, suspect map[int]int, skipped map[int]string) {
 	for v := range versions {
 		if skipped[v] == "" && boots[v] == 1 && suspect[v] == 1 {
-			x.last, x.Outcome = comparison.BisectStep{Measure: v}, ""
+			x.last = comparison.BisectStep{Measure: v}
+			x.Outcome = ""
 			return
 		}
 	}
@@ -181,7 +187,8 @@ func sideOf(share float64) string {
 // largest change relative to the width of its interval. If no comparison differs, choose sets the outcome.
 func (x *Bisection) choose(labels map[string]string, wanted func(label string) bool) {
 	most := 0.0
-	same, other := 0, 0
+	same := 0
+	other := 0
 	for i, c := range x.Ends.Comparisons {
 		label := labels[c.Factors.Key()]
 		if !wanted(label) {
@@ -195,7 +202,8 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 			// If several changes are equally clear apart from rounding, use the first, so that an interrupted
 			// bisection continues with the same cell.
 			if clear := math.Abs(math.Log(c.Ratio)) / width; clear > most*1.001 {
-				most, x.step = clear, &x.Ends.Comparisons[i]
+				most = clear
+				x.step = &x.Ends.Comparisons[i]
 			}
 		case statistics.SameWithin:
 			same++
@@ -206,7 +214,9 @@ func (x *Bisection) choose(labels map[string]string, wanted func(label string) b
 
 	switch {
 	case x.step != nil:
-		x.Factors, x.Metric, x.Cell = x.step.Factors, x.step.Metric, labels[x.step.Factors.Key()]
+		x.Factors = x.step.Factors
+		x.Metric = x.step.Metric
+		x.Cell = labels[x.step.Factors.Key()]
 	case other == 0 && same > 0:
 		x.Outcome = BisectSame
 	default:
@@ -231,8 +241,11 @@ func (x *Bisection) findLost(pairs []versionPair, labels map[string]string, want
 			return m.Name == v.Metric && m.Better == record.Higher
 		}) // 0 is good for these metrics, such as the share of lost packets
 		if wanted(label) && !zeros && positive(v.Old) == len(pairs) && positive(v.New) == 0 {
-			x.Outcome, x.step = BisectLost, nil
-			x.Factors, x.Metric, x.Cell = v.Factors, v.Metric, label
+			x.Outcome = BisectLost
+			x.step = nil
+			x.Factors = v.Factors
+			x.Metric = v.Metric
+			x.Cell = label
 			return
 		}
 	}
@@ -291,7 +304,8 @@ func (x *Bisection) conclude() {
 
 	x.Summary = append(x.Summary, x.Ends.Summary[0])
 	say := func(format string, args ...any) { x.Summary = append(x.Summary, fmt.Sprintf(format, args...)) }
-	good, bad := x.Versions[0].Name, x.Versions[len(x.Versions)-1].Name
+	good := x.Versions[0].Name
+	bad := x.Versions[len(x.Versions)-1].Name
 	what := metrics.Label(x.Metric) + " of " + x.Cell
 	switch {
 	case x.Outcome == "":
@@ -323,7 +337,8 @@ func (x *Bisection) conclude() {
 		say("Suspect: %s.", strings.Join(suspect, "; "))
 	}
 
-	first, last := x.last.First, x.last.Last
+	first := x.last.First
+	last := x.last.Last
 	if x.Outcome == comparison.BisectTester {
 		say("It is the tester: %s, measured again at the end, is no longer what it was before the search. "+
 			"No version can be blamed.", good)

@@ -135,7 +135,8 @@ func identified(c *factor.Catalogue, all []record.Skipped, cells []record.Factor
 
 	names := Labels(c, slices.Concat(skipped, cells))
 	for i := range all {
-		all[i].ID, all[i].Label = all[i].Factors.ID(), names[i]
+		all[i].ID = all[i].Factors.ID()
+		all[i].Label = names[i]
 	}
 
 	return all
@@ -240,7 +241,8 @@ func (g *group) addTester(run *record.Run, all []*group) {
 
 	kind, top := validity.TesterCeiling(run, g.factors)
 	if !factor.Tunnel.Is(g.factors, "", factor.NoTunnel) {
-		kind, top = "", 0
+		kind = ""
+		top = 0
 		for _, other := range all {
 			if found, ok := other.cell.Metrics[metric]; ok && other != g &&
 				validity.ControlOf(other.factors, g.factors) {

@@ -121,7 +121,8 @@ func (c *RunComparison) addSides(a, b *Document) {
 		}
 
 		if x.GradeA, x.GradeB = one.Grade, two.Grade; comparison.OfPath(x.Metric) {
-			x.GradeA, x.GradeB = a.gradeIdle(x.Factors), b.gradeIdle(x.Factors)
+			x.GradeA = a.gradeIdle(x.Factors)
+			x.GradeB = b.gradeIdle(x.Factors)
 		}
 
 		if v, ok := one.Metrics[x.Metric]; ok {

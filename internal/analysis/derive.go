@@ -181,7 +181,8 @@ func (x *Derivation) Document() *Document {
 	d.Paths = paths(d, varying)
 	d.oneCause()
 	d.addSearches(run, cells)
-	d.Scaling, d.Soaks = scalings(catalogue, cells, varying), soaks(run, cells, x.kept)
+	d.Scaling = scalings(catalogue, cells, varying)
+	d.Soaks = soaks(run, cells, x.kept)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j, x.kept[j].chart))
 	}
@@ -191,7 +192,8 @@ func (x *Derivation) Document() *Document {
 	d.Caveats = validity.Caveats(run, all, runs, factors)
 	d.Proof = proofOf(run, cells)
 	d.Effects = EffectsOf(d)
-	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(run, d)
+	d.Verdicts = Verdicts(d.Cells)
+	d.Summary = summary(run, d)
 	d.Uses = UsesOf(d)
 	return d
 }
@@ -270,7 +272,9 @@ func view(j *validity.Graded, series *Series) TrialView {
 		return v
 	}
 
-	v.Metrics, v.Missing, v.Series = j.Metrics.Values, j.Metrics.Missing, series
+	v.Metrics = j.Metrics.Values
+	v.Missing = j.Metrics.Missing
+	v.Series = series
 	return v
 }
 

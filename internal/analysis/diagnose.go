@@ -94,7 +94,8 @@ func (x *Derivation) Candidates(trial string) (all []diagnosis.Candidate, bps fl
 func examine(o *diagnosis.Observation) *examined {
 	x := &examined{candidates: diagnosis.Examine(o)}
 	if o.Trial.Status != record.TrialFailed {
-		x.path, x.ledger = o.Path(), o.Ledger()
+		x.path = o.Path()
+		x.ledger = o.Ledger()
 	}
 	return x
 }
@@ -126,9 +127,11 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Graded]kept) {
 			continue
 		}
 
-		trials, paths = append(trials, x.candidates), append(paths, x.path)
+		trials = append(trials, x.candidates)
+		paths = append(paths, x.path)
 		if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
-			rates, ledgers = append(rates, v), append(ledgers, rated{v, x.ledger})
+			rates = append(rates, v)
+			ledgers = append(ledgers, rated{v, x.ledger})
 		}
 	}
 

@@ -188,7 +188,8 @@ func add(all *model.Effects, w work, traffic bool, e model.Effects) {
 // contrasts returns the number of contrasts to compute. For each observation, there is one for each pair of
 // levels of a factor, and one for each combination of two such pairs of different factors.
 func contrasts(observations []model.Observation, names []string) int {
-	n, before := 0, 0
+	n := 0
+	before := 0
 	for _, name := range names {
 		levels := map[string]bool{}
 		for _, o := range observations {

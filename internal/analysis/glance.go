@@ -84,7 +84,8 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 		}
 		return most
 	}
-	g.ClockHz, g.TemperatureC = most("cpufreq", "frequency_hz"), most("thermal", "temperature_c")
+	g.ClockHz = most("cpufreq", "frequency_hz")
+	g.TemperatureC = most("thermal", "temperature_c")
 	watts, why := metrics.PowerOf(data, from, to)
 	if why == "" {
 		g.PowerW = &watts

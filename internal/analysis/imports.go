@@ -122,7 +122,8 @@ const ClocksAgree = 2 * time.Minute
 func AheadWords(ns int64) string {
 	word := "ahead"
 	if ns < 0 {
-		ns, word = -ns, "behind"
+		ns = -ns
+		word = "behind"
 	}
 
 	round := time.Millisecond
@@ -142,7 +143,8 @@ func (c *Carriage) curve() statistics.Curve {
 	for _, t := range trials {
 		for i, at := range t.bytes.T {
 			if len(out.T) == 0 || at > out.T[len(out.T)-1] {
-				out.T, out.V = append(out.T, at), append(out.V, total+t.bytes.V[i])
+				out.T = append(out.T, at)
+				out.V = append(out.V, total+t.bytes.V[i])
 			}
 		}
 
@@ -178,7 +180,8 @@ func carriedIn(t record.Trial) (out statistics.Curve) {
 	}
 
 	times = slices.Compact(slices.Sorted(slices.Values(slices.Concat(times, edges))))
-	out.T, out.V = times, make([]float64, len(times))
+	out.T = times
+	out.V = make([]float64, len(times))
 	for i, at := range times {
 		for _, c := range flows {
 			out.V[i] += c.At(at) - c.V[0]
@@ -253,16 +256,19 @@ func during(im record.Import, from, to int64) (d record.NodeData, ok bool) {
 			times := s.Table.T
 			first, _ := slices.BinarySearch(times, from)
 			last, _ := slices.BinarySearch(times, to+1)
-			first, last = max(first-1, 0), min(last+1, len(times))
+			first = max(first-1, 0)
+			last = min(last+1, len(times))
 			if last-first < 2 || times[last-1] < from || times[first] > to {
-				s.Table, s.Unavailable = nil, "probe "+s.Probe+" took no sample then"
+				s.Table = nil
+				s.Unavailable = "probe " + s.Probe + " took no sample then"
 			} else {
 				part := &record.Table{Names: s.Table.Names, T: times[first:last]}
 				for _, v := range s.Table.V {
 					part.V = append(part.V, v[first:last])
 				}
 
-				s.Table, ok = part, true
+				s.Table = part
+				ok = true
 			}
 		}
 

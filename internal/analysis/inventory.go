@@ -135,7 +135,8 @@ func addInventories(left, right map[string]string, a, b *record.Inventory) {
 		switch {
 		case x != nil && y != nil:
 			for _, name := range keys(x, y) {
-				left[name], right[name] = cmp.Or(x[name], "none"), cmp.Or(y[name], "none")
+				left[name] = cmp.Or(x[name], "none")
+				right[name] = cmp.Or(y[name], "none")
 			}
 		case x != nil:
 			left["inventory: "+part] = "read"

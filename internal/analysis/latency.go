@@ -179,7 +179,8 @@ func distribution(all []*record.Latency) (Distribution, bool) {
 	}
 	h := hdrhistogram.New(histogramLow, histogramHigh, histogramDigits)
 	for _, l := range all {
-		d.Stamps, d.Includes = once(d.Stamps, l.Stamps), once(d.Includes, l.Includes)
+		d.Stamps = once(d.Stamps, l.Stamps)
+		d.Includes = once(d.Includes, l.Includes)
 		for _, ns := range l.RTT {
 			d.Sent++
 			switch {
@@ -254,7 +255,9 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	}
 
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {
-		p.AddedNs, p.Grade, p.AddedInNoise = &v.Median, metrics.Bufferbloat(v.Median), g.cell.AddedInNoise()
+		p.AddedNs = &v.Median
+		p.Grade = metrics.Bufferbloat(v.Median)
+		p.AddedInNoise = g.cell.AddedInNoise()
 	}
 
 	v, ok := g.cell.Metrics[metrics.Responsiveness]
@@ -263,7 +266,8 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 		return p, p.AddedNs != nil || p.Why != ""
 	}
 
-	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
+	p.RPM = &v.Median
+	p.Band = metrics.ResponsivenessBand(v.Median)
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
 		c := j.Metrics.Confidence // empty for imported results

@@ -27,7 +27,8 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 	for _, key := range keys {
 		p := diagnosis.Blackbox(of[key])
 		if p != nil {
-			p.Factors, p.Label = by[key], labelOf(d.Catalogue, by[key], show)
+			p.Factors = by[key]
+			p.Label = labelOf(d.Catalogue, by[key], show)
 			out = append(out, *p)
 		}
 	}

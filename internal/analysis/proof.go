@@ -42,7 +42,8 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	}
 
 	p := diagnosis.Prove(*e, metric, rates)
-	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
+	p.By = run.ID
+	p.Cell = factor.Copy.With(untouched, "")
 	return p
 }
 

@@ -173,7 +173,8 @@ func worse(c *RunComparison) []Regression {
 		same := 1.0
 		text := unit.Times(x.Ratio)
 		if x.Difference {
-			same, text = 0, "changed by "+metrics.Say(x.Metric, x.Ratio)
+			same = 0
+			text = "changed by " + metrics.Say(x.Metric, x.Ratio)
 		}
 
 		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower &&
@@ -332,7 +333,8 @@ func changes(a, b *Document) []Change {
 	}
 
 	add("plan", "name", a.Run.Plan, b.Run.Plan, false)
-	window, other := a.Run.Method.Duration, b.Run.Method.Duration
+	window := a.Run.Method.Duration
+	other := b.Run.Method.Duration
 	searches := a.Run.Method.Search != nil || b.Run.Method.Search != nil // searches have their own durations
 	if window > 0 && other > 0 && !searches {                            // 0 means that it was not recorded
 		add("plan", duration, window.String(), other.String(), max(window, other) >= 2*min(window, other))
@@ -356,12 +358,14 @@ func changes(a, b *Document) []Change {
 		}
 	}
 
-	first, second := a.Run.Device, b.Run.Device
+	first := a.Run.Device
+	second := b.Run.Device
 	if first != "" && second != "" { // devices named by fingerprints are compared by their facts
 		add("environment", "device", first, second, !a.foundDevice() || !b.foundDevice())
 	}
 
-	one, two := a.Run.Meter, b.Run.Meter
+	one := a.Run.Meter
+	two := b.Run.Meter
 	if one != nil && two != nil {
 		add("environment", "meter", one.At, two.At, false)
 	}
@@ -369,7 +373,8 @@ func changes(a, b *Document) []Change {
 	out = append(out, watchedChanges(a, b)...)
 	out = append(out, sampledChanges(a, b)...)
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
-	left, right = resolved(a), resolved(b)
+	left = resolved(a)
+	right = resolved(b)
 	for _, name := range keys(left, right) {
 		add("environment", name, cmp.Or(left[name], "unknown"), cmp.Or(right[name], "unknown"), true)
 	}

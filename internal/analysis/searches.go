@@ -117,7 +117,8 @@ func (r *reading) search() (*SearchView, *validity.Graded) {
 
 	config := search.LimitsOf(m, first.Search)
 	outcome := config.Outcome(counted)
-	s.Trials, s.EffectiveSeconds = outcome.Trials, outcome.Time.Seconds()
+	s.Trials = outcome.Trials
+	s.EffectiveSeconds = outcome.Time.Seconds()
 	payload := search.PayloadBits(first)
 	for i, got := range outcome.Results {
 		result := SearchResult{Result: got}

@@ -119,7 +119,8 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 	n := len(l.RTT)
 	bins := min(chartRTTBins, n)
 	for b := range bins {
-		low, high := -1, -1
+		low := -1
+		high := -1
 		for i := n * b / bins; i < n*(b+1)/bins; i++ {
 			if l.RTT[i] < 0 {
 				continue

@@ -196,8 +196,10 @@ func memoryUsed(t *record.Trial, node string) memoryUse {
 
 // along fits the trend to the values over time, and tests it. length is the length of the soak in hours.
 func (t Trend) along(hours, values []float64, length float64) Trend {
-	t.First, t.Last = values[0], values[len(values)-1]
-	t.PerHour, t.PValue = statistics.TheilSen(hours, values), statistics.Kendall(values)
+	t.First = values[0]
+	t.Last = values[len(values)-1]
+	t.PerHour = statistics.TheilSen(hours, values)
+	t.PValue = statistics.Kendall(values)
 	t.Change = t.PerHour * length
 	switch {
 	case t.PValue > soakLevel:

@@ -43,7 +43,8 @@ func (r *reading) tests(s *SearchView, found method.Outcome) {
 			Load:  at[0].Trial.Search.Load,
 			Loss:  statistics.Summarise(lossesOf(m, at)),
 		}
-		l.P50, l.P99 = summaryOf(at, metrics.RTTLoaded), summaryOf(at, metrics.RTTLoadedP99)
+		l.P50 = summaryOf(at, metrics.RTTLoaded)
+		l.P99 = summaryOf(at, metrics.RTTLoadedP99)
 		s.Latency = append(s.Latency, l)
 	}
 

@@ -119,7 +119,8 @@ func (d *Document) remains(of factor.Name, before, several string) []string {
 	}
 
 	var ratios []float64
-	name, doubt := "", ""
+	name := ""
+	doubt := ""
 	cells := d.ByKey()
 	for _, c := range d.Comparisons {
 		named := c.Metric == metrics.Goodput && c.Name == f.Without.Words
@@ -222,7 +223,8 @@ func (d *Document) HighestAddedRTT() (worst *Cell, ns float64) {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			w := p.Directions[direction]
 			if w.AddedNs != nil && !w.AddedInNoise && (key == "" || *w.AddedNs > ns) {
-				key, ns = w.Cell.Key(), *w.AddedNs
+				key = w.Cell.Key()
+				ns = *w.AddedNs
 			}
 		}
 	}

@@ -73,7 +73,8 @@ func (t *TrialSamples) add(name SeriesName, m record.Metric, c statistics.Curve,
 	s := Sampled{Low: math.Inf(1), High: math.Inf(-1), Unit: m.Unit}
 	for i, at := range c.T {
 		if at >= w.Start && at <= w.End {
-			s.Low, s.High = min(s.Low, c.V[i]), max(s.High, c.V[i])
+			s.Low = min(s.Low, c.V[i])
+			s.High = max(s.High, c.V[i])
 		}
 	}
 
@@ -179,8 +180,11 @@ func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
 		}
 
 		r.n++
-		r.Low, r.High = min(r.Low, s.Low), max(r.High, s.High)
-		r.Counter, r.Unit, r.still = s.Counter, s.Unit, r.still && s.Low == s.High
+		r.Low = min(r.Low, s.Low)
+		r.High = max(r.High, s.High)
+		r.Counter = s.Counter
+		r.Unit = s.Unit
+		r.still = r.still && s.Low == s.High
 	}
 	return r
 }
@@ -251,7 +255,8 @@ func (p *rangePair) joined(other *rangePair) *rangePair {
 	}
 
 	for _, side := range [][2]*seriesRange{{&p.a, &other.a}, {&p.b, &other.b}} {
-		side[0].Low, side[0].High = min(side[0].Low, side[1].Low), max(side[0].High, side[1].High)
+		side[0].Low = min(side[0].Low, side[1].Low)
+		side[0].High = max(side[0].High, side[1].High)
 		side[0].n += side[1].n
 	}
 	return p
@@ -269,7 +274,8 @@ func (r seriesRange) words() string {
 		per = "/s"
 	}
 
-	low, high := say(r.Low), say(r.High)
+	low := say(r.Low)
+	high := say(r.High)
 	if low != high {
 		return low + " to " + high + per
 	}

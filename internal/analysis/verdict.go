@@ -40,7 +40,8 @@ func Verdicts(cells []Cell) []Verdict {
 
 		at, seen := index[k]
 		if !seen {
-			at, index[k] = len(out), len(out)
+			at = len(out)
+			index[k] = len(out)
 			out = append(out, Verdict{
 				Class:      d.Class,
 				Text:       d.Text,
@@ -49,13 +50,15 @@ func Verdicts(cells []Cell) []Verdict {
 		}
 
 		v := &out[at]
-		v.Cells, v.Labels = append(v.Cells, c.Factors), append(v.Labels, c.Label)
+		v.Cells = append(v.Cells, c.Factors)
+		v.Labels = append(v.Labels, c.Label)
 		if d.Text != v.Text {
 			v.Text = diagnosis.LabelOf(d.Class)
 		}
 
 		if v.Confidence[0] = min(v.Confidence[0], d.Confidence); d.Confidence > v.Confidence[1] {
-			v.Confidence[1], v.Shown = d.Confidence, len(v.Cells)-1
+			v.Confidence[1] = d.Confidence
+			v.Shown = len(v.Cells) - 1
 		}
 	}
 

@@ -67,7 +67,8 @@ func compareVersions(names [2]string, blocks []versionPair, compared []compariso
 		Regressions: []Regression{},
 		Metrics:     metricsOf(compared, blocks[0].old.Metrics),
 	}
-	c.A.Name, c.B.Name = names[0], names[1]
+	c.A.Name = names[0]
+	c.B.Name = names[1]
 	for _, b := range blocks[1:] {
 		here := changes(b.old, b.new)
 		c.Changes = slices.DeleteFunc(c.Changes, func(x Change) bool { return !slices.Contains(here, x) })
@@ -76,7 +77,8 @@ func compareVersions(names [2]string, blocks []versionPair, compared []compariso
 	c.Changes = slices.DeleteFunc(c.Changes, func(x Change) bool { return x.Name == string(factor.Firmware) })
 	for i := range c.Comparisons {
 		x := &c.Comparisons[i]
-		x.GradeA, x.GradeB = usualGrade(blocks, x.Factors, false), usualGrade(blocks, x.Factors, true)
+		x.GradeA = usualGrade(blocks, x.Factors, false)
+		x.GradeB = usualGrade(blocks, x.Factors, true)
 	}
 
 	c.Regressions = append(c.Regressions, worse(c)...)
@@ -164,7 +166,8 @@ func versionValues(blocks []versionPair) (out []comparison.Versions) {
 // block of the new one.
 func (c *RunComparison) addLost(blocks []versionPair) {
 	var cells []record.Factors
-	had, lost := map[string]int{}, map[string]int{}
+	had := map[string]int{}
+	lost := map[string]int{}
 	why := map[string]string{}
 	for _, b := range blocks {
 		has := b.new.withoutFirmware()
@@ -209,7 +212,8 @@ func (c *RunComparison) addLost(blocks []versionPair) {
 // usualGrade returns the grade that a cell has in most blocks, for the new version if newer is set, otherwise
 // for the old one.
 func usualGrade(blocks []versionPair, f record.Factors, newer bool) string {
-	suspect, all := 0, 0
+	suspect := 0
+	all := 0
 	for _, b := range blocks {
 		d := b.old
 		if newer {
@@ -249,7 +253,8 @@ func versionWords(c *RunComparison, blocks []versionPair) []string {
 	}
 
 	var worse, better []string
-	same, unclear := 0, 0
+	same := 0
+	unclear := 0
 	for _, x := range c.Comparisons {
 		switch {
 		case x.Verdict == statistics.Different && worst[x.Factors.Key()+x.Metric]:

@@ -54,7 +54,9 @@ type speed struct {
 func speedOf(r Result) speed {
 	s := speed{median: r.Rate.Median, low: r.Rate.Low, high: r.Rate.High, n: r.Rate.N}
 	if r.Published {
-		s.low, s.high, s.n = s.median, s.median, statistics.MinInterval
+		s.low = s.median
+		s.high = s.median
+		s.n = statistics.MinInterval
 	}
 
 	for _, d := range r.Doubts {

@@ -103,14 +103,17 @@ type belief struct {
 func (b *belief) add(r VersionRun, share float64, n noise) (wrong, variance float64) {
 	y := math.Log(r.Value)
 	if b.at.IsZero() {
-		b.level, b.levelVar, b.stepVar = y, 1e4*n.run, 1e4*n.run
+		b.level = y
+		b.levelVar = 1e4 * n.run
+		b.stepVar = 1e4 * n.run
 	} else {
 		apart := math.Abs(float64(r.At.Sub(b.at))) // absolute, because a clock may have been set back
 		b.levelVar += n.drift * apart / float64(n.every)
 	}
 
 	b.at = r.At
-	withLevel, withStep := b.levelVar+share*b.bothVar, b.bothVar+share*b.stepVar
+	withLevel := b.levelVar + share*b.bothVar
+	withStep := b.bothVar + share*b.stepVar
 	wrong = y - b.level - share*b.step
 	variance = withLevel + share*withStep + n.run
 	usual := math.Log(1-outlierPrior) + logDensity(wrong, variance)
@@ -146,7 +149,8 @@ func (b Bisect) ends() (belief, noise, int) {
 
 	every := max(1, time.Duration(statistics.Median(apart)))
 	follow := func(with noise) (out belief, run, fit float64) {
-		squares, logs := 0., 0.
+		squares := 0.
+		logs := 0.
 		for i, r := range b.Runs[:n] {
 			wrong, variance := out.add(r, float64(min(r.Version, 1)), with)
 			if i > 1 { // skip two runs, because two unknowns are fitted: level and step
@@ -163,7 +167,8 @@ func (b Bisect) ends() (belief, noise, int) {
 	for i, drift := range drifts {
 		_, run, fit := follow(noise{run: 1, drift: drift, every: every}) // in units of a run's variance
 		if fit -= driftPenalty * float64(i); fit > highest {
-			best, highest = noise{run: run, drift: drift * run, every: every}, fit
+			best = noise{run: run, drift: drift * run, every: every}
+			highest = fit
 		}
 	}
 
@@ -236,11 +241,13 @@ func (s search) next() int {
 		ran[r.Version]++
 	}
 
-	next, most := -1, settled
+	next := -1
+	most := settled
 	for i := 1; i < len(s.usable)-1; i++ {
 		spread := s.square[i] - s.mean[i]*s.mean[i]
 		if spread > most && ran[s.usable[i]] < runsOfOne {
-			next, most = s.usable[i], spread
+			next = s.usable[i]
+			most = spread
 		}
 	}
 
@@ -249,11 +256,13 @@ func (s search) next() int {
 
 // between returns the measured version whose expected share of the step is nearest to one half.
 func (s search) between() int {
-	v, least := s.usable[s.pair[0]], 1.0
+	v := s.usable[s.pair[0]]
+	least := 1.0
 	for _, r := range s.runs {
 		i, _ := slices.BinarySearch(s.usable, r.Version)
 		if off := math.Abs(s.mean[i] - .5); r.Version > 0 && off < least {
-			v, least = r.Version, off
+			v = r.Version
+			least = off
 		}
 	}
 
@@ -269,7 +278,8 @@ func (s search) lost() bool {
 // suspects returns the smallest range of positions, around the most probable one, that has the probability
 // sure.
 func (s search) suspects() BisectStep {
-	low, high := s.best, s.best
+	low := s.best
+	high := s.best
 	p := s.single[s.best]
 	for p < sure && (low > 1 || high < len(s.usable)-1) {
 		if high == len(s.usable)-1 || low > 1 && s.single[low-1] >= s.single[high+1] {
@@ -288,7 +298,8 @@ func (s search) suspects() BisectStep {
 // the search began. Otherwise, it requests a run of the good end or, if the good end has moved, returns the
 // outcome BisectTester.
 func (s search) checked(answer BisectStep) BisectStep {
-	n, sum := 0., 0.
+	n := 0.
+	sum := 0.
 	for i := len(s.runs) - 1; i >= 0 && s.runs[i].Version == 0; i-- {
 		sum += math.Log(s.runs[i].Value)
 		n++
@@ -347,11 +358,14 @@ func (b Bisect) search() search {
 	s.start, s.noise, n = b.ends()
 	s.runs = b.Runs[n:]
 	m := len(s.usable)
-	s.single, s.mean, s.square = make([]float64, m), make([]float64, m), make([]float64, m)
+	s.single = make([]float64, m)
+	s.mean = make([]float64, m)
+	s.square = make([]float64, m)
 	fit := s.fits()
 	// The weight of a position includes the unusable versions before it.
 	weight := func(i int) float64 { return float64(s.usable[i] - s.usable[i-1]) }
-	one, two := 0., 0.
+	one := 0.
+	two := 0.
 	for i := 1; i < m; i++ {
 		two += one * weight(i)
 		one += weight(i)
@@ -380,7 +394,8 @@ func (b Bisect) search() search {
 
 			s.several += both
 			if both > likeliest {
-				likeliest, s.pair = both, [2]int{i, j}
+				likeliest = both
+				s.pair = [2]int{i, j}
 			}
 		}
 	}
@@ -455,10 +470,13 @@ type Side struct {
 // tester at the time of each run.
 func (b Bisect) Sides() []Side {
 	s := b.search()
-	sum, weights := map[int]float64{}, map[int]float64{}
-	first, second := s.best, s.best
+	sum := map[int]float64{}
+	weights := map[int]float64{}
+	first := s.best
+	second := s.best
 	if s.several > .5 {
-		first, second = s.pair[0], s.pair[1]
+		first = s.pair[0]
+		second = s.pair[1]
 	}
 
 	s.follow(first, second, .5, func(before belief, r VersionRun) {
@@ -472,7 +490,8 @@ func (b Bisect) Sides() []Side {
 			continue
 		}
 
-		at, half := sum[v]/weights[v], 1.96/math.Sqrt(weights[v])
+		at := sum[v] / weights[v]
+		half := 1.96 / math.Sqrt(weights[v])
 		out = append(out, Side{
 			Version: v,
 			Share:   s.mean[i],

@@ -178,7 +178,8 @@ func (f *family) add(c Comparison, a, b map[int]float64) {
 	}
 
 	ratio := ratioOf(statistics.ByBlock(logs))
-	c.Ratio, c.Spread = ratio.Ratio, ratio.Spread
+	c.Ratio = ratio.Ratio
+	c.Spread = ratio.Spread
 	f.out = append(f.out, c)
 	f.logs = append(f.logs, logs)
 }
@@ -253,7 +254,8 @@ func logRatios(a, b map[int]float64) map[int]float64 {
 func ratioOf(logs []float64) Comparison {
 	v := statistics.Summarise(logs)
 	c := Comparison{Spread: v.Spread, Ratio: math.Exp(v.Median)}
-	c.Low, c.High = math.Exp(v.Low), math.Exp(v.High)
+	c.Low = math.Exp(v.Low)
+	c.High = math.Exp(v.High)
 	return c
 }
 

@@ -68,7 +68,8 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			key := f.Key()
 			keyOfSecond := f.Key()
 			if m.ofPath {
-				key, keyOfSecond = first.Path(f).Key(), second.Path(f).Key()
+				key = first.Path(f).Key()
+				keyOfSecond = second.Path(f).Key()
 			}
 
 			x := first.Values[key][m.Name]
@@ -87,7 +88,9 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 			c.Against = f
 			c.Name = "of the first run"
 			if c.Interval == statistics.IntervalOrder {
-				a, b, tested = append(a, x), append(b, y), append(tested, len(out))
+				a = append(a, x)
+				b = append(b, y)
+				tested = append(tested, len(out))
 			}
 
 			out = append(out, c)
@@ -100,14 +103,16 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	}
 
 	for k, p := range adjusted {
-		out[tested[k]].PValue, out[tested[k]].Test = p, test
+		out[tested[k]].PValue = p
+		out[tested[k]].Test = test
 	}
 
 	for i := range out {
 		c := &out[i]
 		c.conclude(len(a))
 		if c.Verdict == statistics.Different && len(causes) > 1 {
-			c.Verdict, c.Confounders = "confounded", causes
+			c.Verdict = "confounded"
+			c.Confounders = causes
 		}
 	}
 
@@ -142,10 +147,13 @@ func unpaired(a, b map[int]float64) (Comparison, map[int]float64, map[int]float6
 		high = shift
 		c.Interval = statistics.IntervalSingle
 	default:
-		low, high = slices.Min(y)-slices.Max(x), slices.Max(y)-slices.Min(x)
+		low = slices.Min(y) - slices.Max(x)
+		high = slices.Max(y) - slices.Min(x)
 	}
 
-	c.Ratio, c.Low, c.High = scale(shift), scale(low), scale(high)
+	c.Ratio = scale(shift)
+	c.Low = scale(low)
+	c.High = scale(high)
 	return c, a, b
 }
 

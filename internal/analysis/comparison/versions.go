@@ -71,7 +71,8 @@ func (c *Comparison) repeated(logs map[int]float64) {
 		return
 	}
 
-	first, again := map[int]float64{}, map[int]float64{}
+	first := map[int]float64{}
+	again := map[int]float64{}
 	for block, d := range logs {
 		if block <= VersionBlocks {
 			first[block] = d
@@ -80,7 +81,8 @@ func (c *Comparison) repeated(logs map[int]float64) {
 		}
 	}
 
-	seen, repeat := oneSided(first), oneSided(again)
+	seen := oneSided(first)
+	repeat := oneSided(again)
 	different := c.Verdict == statistics.Different
 	c.Verdict = statistics.CannotTell
 	switch {
@@ -95,7 +97,8 @@ func (c *Comparison) repeated(logs map[int]float64) {
 		c.Why = fmt.Sprintf("the first %d blocks all show it, the repeat does not: not reproducible",
 			len(first))
 	case different:
-		c.Verdict, c.Why = statistics.Different, ""
+		c.Verdict = statistics.Different
+		c.Why = ""
 	default:
 		c.Why = fmt.Sprintf("all blocks show it, p = %s", unit.Significant(c.PValue, 2))
 	}

@@ -261,18 +261,22 @@ func segment(all []statistics.ChangePoint, c statistics.ChangePoint, n int) (sta
 
 // measure sets the levels before and after the change, and their ratio.
 func (x *Change) measure(before, after []float64, positive bool) {
-	x.Old, x.New = statistics.Median(before), statistics.Median(after)
+	x.Old = statistics.Median(before)
+	x.New = statistics.Median(after)
 	if !positive {
 		return
 	}
 
-	x.Old, x.New = math.Exp(x.Old), math.Exp(x.New)
+	x.Old = math.Exp(x.Old)
+	x.New = math.Exp(x.New)
 	x.Ratio = x.New / x.Old
 	before = before[max(0, len(before)-nearby):]
 	_, low, high, _, ok := statistics.Shift(before, after[:min(len(after), nearby)])
 	if ok {
-		low, high = math.Exp(low), math.Exp(high)
-		x.Low, x.High = &low, &high
+		low = math.Exp(low)
+		high = math.Exp(high)
+		x.Low = &low
+		x.High = &high
 	}
 }
 
@@ -306,7 +310,8 @@ func (x *Change) retest(points []Point, values []float64, at int) {
 	}
 
 	x.Status = NotRepeated
-	was, is := statistics.Median(values[:at]), statistics.Median(values[at:enough])
+	was := statistics.Median(values[:at])
+	is := statistics.Median(values[at:enough])
 	level := statistics.Median(again)
 	if math.Abs(level-is) < math.Abs(level-was) {
 		x.Status = Confirmed
@@ -334,7 +339,8 @@ func (c *Cell) testbed(x Change) string {
 		}
 	}
 
-	before, after := 0, 0
+	before := 0
+	after := 0
 	for _, p := range c.Canary {
 		switch {
 		case p.Value == nil:
@@ -359,7 +365,8 @@ const canaryRuns = 5
 
 // wider extends the time range of a change by one run on each side.
 func wider(points []Point, x Change) (from, to time.Time) {
-	from, to = x.From, x.To
+	from = x.From
+	to = x.To
 	for _, p := range points {
 		if p.Started.Before(x.From) {
 			from = p.Started

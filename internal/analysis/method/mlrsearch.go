@@ -92,7 +92,8 @@ func (s *search) run() {
 		var by *selector
 		for _, sel := range selectors {
 			if c, ok := sel.nominate(); ok && (by == nil || c.before(winner)) {
-				winner, by = c, sel
+				winner = c
+				by = sel
 			}
 		}
 

@@ -54,12 +54,14 @@ func (c Config) result(g record.Goal, points []Point) Result {
 	r := Result{Goal: g.Name}
 	lower, upper := bounds(g, points)
 	if upper >= 0 {
-		r.Upper, r.UpperTrials = &points[upper].Load, len(points[upper].Trials)
+		r.Upper = &points[upper].Load
+		r.UpperTrials = len(points[upper].Trials)
 	}
 
 	if lower >= 0 {
 		p := points[lower]
-		r.Lower, r.LowerTrials = &p.Load, len(p.Trials)
+		r.Lower = &p.Load
+		r.LowerTrials = len(p.Trials)
 		if rate, ok := throughput(g, p.Load, p.Trials); ok {
 			r.Throughput = &rate
 		}

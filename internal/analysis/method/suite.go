@@ -34,7 +34,8 @@ func Latency(rate float64, duration time.Duration, repeats int, history []Trial)
 // have no loss.
 func FrameLoss(greatest float64, duration time.Duration, repeats int, history []Trial) (record.TrialInput,
 	bool) {
-	step, clean := 0, 0
+	step := 0
+	clean := 0
 	for _, t := range history {
 		if clean = clean + 1; t.Loss > 0 {
 			clean = 0
@@ -43,7 +44,8 @@ func FrameLoss(greatest float64, duration time.Duration, repeats int, history []
 		step++
 		if clean == 2 || step == lossSteps {
 			repeats--
-			step, clean = 0, 0
+			step = 0
+			clean = 0
 		}
 	}
 

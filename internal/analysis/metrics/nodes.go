@@ -184,7 +184,8 @@ func (m *Measured) AddCPU(prefix string, n record.NodeData, w record.Window) {
 		steal, _ := c.share(c.steal, w.Start, w.End)
 		busySum += busy
 		stealSum += steal
-		busyMost, softirqMost = math.Max(busyMost, busy), math.Max(softirqMost, softirq)
+		busyMost = math.Max(busyMost, busy)
+		softirqMost = math.Max(softirqMost, softirq)
 	}
 
 	count := float64(len(cores))
@@ -230,7 +231,8 @@ func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 
 	packages, sensors := energyColumns(table)
 	for _, energy := range [][]column{packages, sensors} {
-		joules, found := 0.0, false
+		joules := 0.0
+		found := false
 		for _, c := range energy {
 			if j, ok := c.Curve.Moved(from, to); ok {
 				joules += j

@@ -50,7 +50,8 @@ func PayloadShare(f record.Factors, headers int, count func(size int) int) float
 		sizes = given
 	}
 
-	payload, bytes := 0, 0
+	payload := 0
+	bytes := 0
 	for _, size := range sizes {
 		n := count(size)
 		if n <= 0 {

@@ -47,7 +47,8 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 	if !p.own {
 		p.why = "the router shares the host's cores"
 	} else if len(p.routers) > 0 && len(p.kernels[p.routers[0]]) > 0 {
-		p.own, p.why = false, "one kernel, and its cores, are shared by "+
+		p.own = false
+		p.why = "one kernel, and its cores, are shared by " +
 			strings.Join(p.kernels[p.routers[0]], ", ")
 	}
 
@@ -158,10 +159,12 @@ func busyCores(t *record.Trial, nodes []string) float64 {
 
 func (m *Measured) sumRouters(metric string, t *record.Trial, p place, keep func(label string) bool,
 	probe string, stems ...string) {
-	sum, missing := 0.0, ""
+	sum := 0.0
+	missing := ""
 	for _, name := range p.routers {
 		v, why := grown(t.Nodes[name], probe, t.Window, keep, stems...)
-		sum, missing = sum+v, cmp.Or(missing, why)
+		sum = sum + v
+		missing = cmp.Or(missing, why)
 	}
 
 	m.setUnless(missing, metric, sum)

@@ -71,7 +71,8 @@ func grown(n record.NodeData, probe string, w record.Window, keep func(label str
 		return 0, why
 	}
 
-	found, counted := false, false
+	found := false
+	counted := false
 	for _, stem := range stems {
 		for _, c := range ColumnsOf(table, stem) {
 			if keep != nil && !keep(c.Label) {

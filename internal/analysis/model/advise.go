@@ -305,7 +305,8 @@ func watts(c *catalogue.Catalogue, device string) string {
 		case all.Low == nil:
 			all = p
 		default:
-			all.Low, all.High = new(min(*all.Low, *p.Low)), new(max(*all.High, *p.High))
+			all.Low = new(min(*all.Low, *p.Low))
+			all.High = new(max(*all.High, *p.High))
 		}
 	}
 	return all.Watts()

@@ -392,7 +392,8 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 		i, ok := index[key]
 		if !ok {
 			i = len(out)
-			index[key], out = i, append(out, map[string]Observation{})
+			index[key] = i
+			out = append(out, map[string]Observation{})
 		}
 
 		out[i][cell(levels...)] = o
@@ -429,7 +430,8 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 	for _, there := range having(settings, cells) {
 		out.settings++
 		for block := range blocksOf(there, cells) {
-			v, weight := 0.0, 0.0
+			v := 0.0
+			weight := 0.0
 			var of []int // runs that measured the cells of this setting
 			for i, c := range cells {
 				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf if the cell has no rate
@@ -547,7 +549,8 @@ func (c contrasted) effect(name, level, against string) Effect {
 func ratioOf(logs map[int]float64) Interval {
 	v := statistics.Summarise(statistics.ByBlock(logs))
 	if v.Level == 0 {
-		v.Low, v.High = v.Median, v.Median
+		v.Low = v.Median
+		v.High = v.Median
 	}
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
@@ -610,7 +613,9 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 // interactions returns the interactions of two factors: one for each pair of levels of the first factor and
 // each pair of levels of the second.
 func (m matrix) interactions(name, with string) (out []Interaction) {
-	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
+	levels := m.levels(name)
+	others := m.levels(with)
+	settings := m.settings(name, with)
 	for i, level := range levels {
 		for _, against := range levels[:i] {
 			for k, at := range others {

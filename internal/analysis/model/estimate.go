@@ -219,7 +219,8 @@ func (w world) capacity(device string, q catalogue.Result) (best catalogue.Resul
 		unsaid := q.Streams > 0 && r.Streams == 0
 		if !unsaid && r.GoodputBps != nil && r.Condition != "hardware offload on" && agree(like, r) &&
 			!w.linkBound(r) && (!ok || *r.GoodputBps > *best.GoodputBps) {
-			best, ok = r, true
+			best = r
+			ok = true
 		}
 	}
 	return best, ok
@@ -466,7 +467,8 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 	// Scale to the requested clock. The numbers of cycles do not depend on the clock.
 	if strings.EqualFold(d.Name, q.Device) {
 		by := w.overclock(q)
-		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
+		s.Cipher = s.Cipher * by
+		s.Forward = s.Forward / by
 	}
 
 	return s, s.Cipher > 0
@@ -511,7 +513,8 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 				continue
 			}
 
-			slowest, quickest = min(slowest, s.Cipher), max(quickest, s.Cipher)
+			slowest = min(slowest, s.Cipher)
+			quickest = max(quickest, s.Cipher)
 			packet, payload, outside := packetOf(r)
 			if bound, err := s.TunnelRate(packet, payload, outside); err == nil {
 				per = append(per, *r.GoodputBps/bound)

@@ -86,7 +86,8 @@ func Elasticity(points []Clocked) (float64, error) {
 		y += math.Log(p.GoodputBps) / n
 	}
 
-	square, product := 0.0, 0.0
+	square := 0.0
+	product := 0.0
 	for _, p := range points {
 		dx := math.Log(p.MHz) - x
 		square += dx * dx

@@ -111,7 +111,8 @@ func FitPacketCost(sweep []Size, within float64) (PacketCost, error) {
 	freeA, freeB := a, b // costs before negative ones are set to 0
 	switch {
 	case b < 0:
-		a, b = meanTime, 0
+		a = meanTime
+		b = 0
 	case a < 0:
 		a = 0
 		b = (product + n*c.mean*meanTime) / square
@@ -156,7 +157,8 @@ func interval(value, free, half float64) Interval {
 // larger to the smaller packet, the rate decreases in proportion to the payload if bytes cost nothing, and by
 // less if packets cost nothing. within is the tolerance.
 func possible(sorted []Size, within float64) error {
-	worst, said := within, ""
+	worst := within
+	said := ""
 	for i, small := range sorted {
 		for _, large := range sorted[i+1:] {
 			ratio := small.GoodputBps / large.GoodputBps

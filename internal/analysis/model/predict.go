@@ -62,7 +62,8 @@ func (e *Estimate) widen() {
 	}
 
 	if e.High == 0 {
-		e.Low, e.High = e.GoodputBps, e.GoodputBps
+		e.Low = e.GoodputBps
+		e.High = e.GoodputBps
 	}
 
 	e.Low = min(e.Low, e.GoodputBps*max(0, 1-e.spread))
@@ -198,14 +199,16 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		if i >= 0 {
 			s := scores[i]
 			if s.N > 0 {
-				e.Low, e.High = e.GoodputBps/(1+s.High), e.GoodputBps/(1+s.Low)
+				e.Low = e.GoodputBps / (1 + s.High)
+				e.High = e.GoodputBps / (1 + s.Low)
 				s.Scores = nil
 				p.Errors = append(p.Errors, s)
 			}
 		}
 
 		if e.widen(); p.AtMostBps > 0 {
-			e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
+			e.Low = min(e.Low, p.AtMostBps)
+			e.High = min(e.High, p.AtMostBps)
 		}
 
 		if math.IsInf(e.High, 1) {
@@ -300,7 +303,8 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 // attributes in except.
 func agree(a, b catalogue.Result, except ...string) bool {
 	for _, at := range attributes {
-		x, y := at.of(a), at.of(b)
+		x := at.of(a)
+		y := at.of(b)
 		if x != "" && y != "" && !strings.EqualFold(x, y) && !slices.Contains(except, at.name) {
 			return false
 		}
@@ -330,7 +334,8 @@ func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result 
 			continue
 		}
 
-		key, complete := "", true
+		key := ""
+		complete := true
 		for _, at := range attributes {
 			if slices.Contains(swept, at.name) {
 				complete = complete && at.of(r) != ""

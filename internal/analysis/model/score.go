@@ -89,15 +89,18 @@ func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) 
 
 			s.EstimatedBps = estimate.GoodputBps
 			s.Error = s.EstimatedBps/s.MeasuredBps - 1
-			errs, absolute = append(errs, s.Error), append(absolute, math.Abs(s.Error))
+			errs = append(errs, s.Error)
+			absolute = append(absolute, math.Abs(s.Error))
 			e.Scores = append(e.Scores, s)
 		}
 
 		if e.N = len(errs); e.N > 0 {
 			slices.Sort(errs)
 			e.Typical = statistics.Median(absolute)
-			e.Low, e.High = statistics.QuantileSorted(errs, .1), statistics.QuantileSorted(errs, .9)
-			e.Least, e.Most = errs[0], errs[len(errs)-1]
+			e.Low = statistics.QuantileSorted(errs, .1)
+			e.High = statistics.QuantileSorted(errs, .9)
+			e.Least = errs[0]
+			e.Most = errs[len(errs)-1]
 		}
 
 		out = append(out, e)

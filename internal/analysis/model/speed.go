@@ -77,7 +77,8 @@ func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 		}
 
 		cycles := float64(d.ClockMHz) * 1e6 / *s.Value
-		least, most = min(least, cycles), max(most, cycles)
+		least = min(least, cycles)
+		most = max(most, cycles)
 	}
 
 	if most == 0 {

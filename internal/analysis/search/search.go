@@ -88,7 +88,8 @@ func SearchTrial(m record.Method, t *record.Trial, idle *record.Latency) method.
 	}
 
 	if added, ok := addedP99(t.Loaded, idle); ok {
-		out.Delay, out.HasDelay = added, true
+		out.Delay = added
+		out.HasDelay = true
 	}
 
 	return out
@@ -222,7 +223,8 @@ func NextOfSearch(m record.Method, unit string, greatest float64, interfaces int
 	next.Min = c.Min
 	next.Max = c.Max
 	at := func(s record.TrialInput, test string) record.SearchTrial {
-		next.Test, next.TrialInput = test, s
+		next.Test = test
+		next.TrialInput = s
 		return next
 	}
 	done := history(m, trials, record.TestThroughput, idle)

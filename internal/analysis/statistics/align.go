@@ -58,7 +58,8 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	first := seen.T[0] - carried.T[len(carried.T)-1]
 	last := seen.T[len(seen.T)-1] - carried.T[0]
 	if within > 0 {
-		first, last = max(first, wall-within), min(last, wall+within)
+		first = max(first, wall-within)
+		last = min(last, wall+within)
 	}
 
 	for d := first; d <= last; d += max(width/2, 1) {
@@ -181,7 +182,9 @@ func newIntervals(c Curve) intervals {
 	r := intervals{Curve: c}
 	for i := 1; i < len(c.T); i++ {
 		x := r.of(i)
-		r.n, r.sum, r.squares = r.n+1, r.sum+x, r.squares+x*x
+		r.n = r.n + 1
+		r.sum = r.sum + x
+		r.squares = r.squares + x*x
 	}
 	return r
 }
@@ -218,7 +221,9 @@ func (r intervals) agree(other Curve, d int64) float64 {
 		after := at(r.T[i] - d)
 		y := (after - before) / float64(max(r.T[i]-r.T[i-1], 1))
 		before = after
-		sum, squares, products = sum+y, squares+y*y, products+r.of(i)*y
+		sum = sum + y
+		squares = squares + y*y
+		products = products + r.of(i)*y
 	}
 
 	x := r.squares - r.sum*r.sum/r.n
@@ -237,7 +242,8 @@ func thinned(c Curve, apart int64) Curve {
 	for i, t := range c.T {
 		n := len(out.T)
 		if n == 0 || t-out.T[n-1] >= apart {
-			out.T, out.V = append(out.T, t), append(out.V, c.V[i])
+			out.T = append(out.T, t)
+			out.V = append(out.V, c.V[i])
 		}
 	}
 	return out

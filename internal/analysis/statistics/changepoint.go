@@ -123,7 +123,8 @@ func newEnergy(values []float64) *energy {
 		e.ranks[i] = first + taken[first]
 	}
 
-	below, sum := 0.0, Total(values)
+	below := 0.0
+	sum := Total(values)
 	for i, v := range e.sorted[1:] {
 		e.apart[i+1] = v*float64(2*i-n) + sum - 2*below
 		e.total += e.apart[i+1] / 2
@@ -150,11 +151,13 @@ func (e *energy) greatest() (at int, most float64) {
 			continue
 		}
 
-		a, b := float64(i+1), float64(n-i-1)
+		a := float64(i + 1)
+		b := float64(n - i - 1)
 		distance := 2*(e.total-before-after)/(a*b) - 2*before/(a*(a-1)) - 2*after/(b*(b-1))
 		q := a * b / (a + b) * distance
 		if q > most {
-			at, most = i+1, q
+			at = i + 1
+			most = q
 		}
 	}
 

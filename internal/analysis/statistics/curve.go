@@ -20,7 +20,8 @@ func NewCurve(t []int64, v []float64) Curve {
 	var c Curve
 	for i, x := range v {
 		if !math.IsNaN(x) {
-			c.T, c.V = append(c.T, t[i]), append(c.V, x)
+			c.T = append(c.T, t[i])
+			c.V = append(c.V, x)
 		}
 	}
 
@@ -115,7 +116,8 @@ func (c Curve) Mean(from, to int64) (float64, bool) {
 
 // Largest returns the largest value in an interval.
 func (c Curve) Largest(from, to int64) (float64, bool) {
-	most, found := 0.0, false
+	most := 0.0
+	found := false
 	for i, t := range c.T {
 		if t >= from && t <= to && (!found || c.V[i] > most) {
 			most = c.V[i]

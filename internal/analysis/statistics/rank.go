@@ -22,7 +22,8 @@ func SignedRank(differences []float64) float64 {
 	}
 
 	ranks := doubledRanks(abs)
-	plus, total := 0, 0
+	plus := 0
+	total := 0
 	for i, r := range ranks {
 		if total += r; differences[i] > 0 {
 			plus += r
@@ -84,7 +85,8 @@ func doubledRanks(values []float64) []int {
 
 // twoSided returns twice the smaller of the two tails of a distribution at the observed sum.
 func twoSided(share []float64, at int) float64 {
-	low, high := 0.0, 0.0
+	low := 0.0
+	high := 0.0
 	for s, w := range share {
 		if s <= at {
 			low += w
@@ -108,7 +110,8 @@ func MannWhitney(a, b []float64) float64 {
 	}
 
 	ranks := doubledRanks(slices.Concat(a, b))
-	sum, most := 0, 0
+	sum := 0
+	most := 0
 	for i, r := range ranks {
 		if most += r; i < n {
 			sum += r
@@ -144,7 +147,8 @@ func MannWhitney(a, b []float64) float64 {
 
 func mannWhitneyNormal(ranks []int, n, sum int) float64 {
 	total := float64(len(ranks))
-	mean, squares := 0.0, 0.0
+	mean := 0.0
+	squares := 0.0
 	for _, r := range ranks {
 		mean += float64(r) / total
 	}
@@ -177,7 +181,8 @@ func Shift(a, b []float64) (shift, low, high, level float64, ok bool) {
 	slices.Sort(d)
 	shift = MedianSorted(d)
 	share := rankSumShare(len(a), len(b))
-	tail, c := 0.0, 0
+	tail := 0.0
+	c := 0
 	for c < len(share) && 2*(tail+share[c]) <= 1-Level {
 		tail += share[c]
 		c++

@@ -39,7 +39,8 @@ func FitScaling(points []ScalingPoint) (s Scaling, ok bool) {
 			continue
 		}
 
-		best, ok = errorSum, true
+		best = errorSum
+		ok = true
 		s = Scaling{1 / c[0], c[1] / c[0], c[2] / c[0]}
 	}
 	return s, ok

@@ -26,11 +26,13 @@ const slopePermutations = 3999
 // permutation test of the steps within each block. ok is false if no block has different steps.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
-	sxx, sxy := 0.0, 0.0
+	sxx := 0.0
+	sxy := 0.0
 	for _, block := range blocks {
 		x := make([]float64, len(block))
 		y := make([]float64, len(block))
-		meanX, meanY := 0.0, 0.0
+		meanX := 0.0
+		meanY := 0.0
 		for _, p := range block {
 			meanX += p.X / float64(len(block))
 			meanY += p.Y / float64(len(block))
@@ -43,7 +45,8 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 			sxy += x[i] * y[i]
 		}
 
-		xs, ys = append(xs, x), append(ys, y)
+		xs = append(xs, x)
+		ys = append(ys, y)
 		line.N += len(block)
 	}
 
@@ -58,7 +61,8 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	high := []float64{math.Inf(1)} // the observed order is not evidence against any slope
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range slopePermutations {
-		a, b := 0.0, 0.0
+		a := 0.0
+		b := 0.0
 		for k := range xs {
 			for i, j := range rng.Perm(len(xs[k])) {
 				a += xs[k][j] * ys[k][i]
@@ -68,21 +72,27 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 
 		from := math.Inf(-1)
 		to := math.Inf(1) // unbounded if the permutation changes no step, or reverses all steps
-		same, turned := sxx-b, sxx+b
+		same := sxx - b
+		turned := sxx + b
 		if min(same, turned) > 1e-12*sxx {
 			from = (sxy - a) / same
 			to = (sxy + a) / turned
 		}
 
-		low, high = append(low, min(from, to)), append(high, max(from, to))
+		low = append(low, min(from, to))
+		high = append(high, max(from, to))
 	}
 
 	slices.Sort(low)
 	slices.Sort(high)
 	skip := int((1-Level)*float64(len(low))) - 1
-	line.Low, line.High, line.Level = low[skip], high[len(high)-1-skip], Level
+	line.Low = low[skip]
+	line.High = high[len(high)-1-skip]
+	line.Level = Level
 	if math.IsInf(line.Low, 0) || math.IsInf(line.High, 0) {
-		line.Low, line.High, line.Level = line.Slope, line.Slope, 0
+		line.Low = line.Slope
+		line.High = line.Slope
+		line.Level = 0
 	}
 
 	return line, true
@@ -114,7 +124,8 @@ func Knee(points []Point) (k float64, ok bool) {
 		}
 
 		if sum < best-1e-12 {
-			best, at = sum, lnK
+			best = sum
+			at = lnK
 		}
 	}
 

@@ -55,7 +55,8 @@ func Evenness(rate []float64) (float64, bool) {
 		return 0, false
 	}
 
-	slope, squares := 0.0, 0.0
+	slope := 0.0
+	squares := 0.0
 	for i, r := range rate {
 		x := float64(i) - (n-1)/2
 		slope += x * r

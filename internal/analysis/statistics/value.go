@@ -41,7 +41,8 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 		Values: each,
 	}
 	if len(each) > 1 {
-		v.Low, v.High = min(slices.Min(each), v.Median), max(slices.Max(each), v.Median)
+		v.Low = min(slices.Min(each), v.Median)
+		v.High = max(slices.Max(each), v.Median)
 		return v
 	}
 
@@ -59,7 +60,8 @@ func Pooled(pool []float64, level float64, each []float64, n int) Value {
 // quantileRanks returns the ranks of the order statistics that enclose the q-quantile of n values with 95 %
 // confidence. It uses the binomial distribution of the number of values below the quantile.
 func quantileRanks(n int, q float64) (low, high int) {
-	low, high = 1, n
+	low = 1
+	high = n
 	sum := 0.0
 	for k := range n {
 		sum += math.Exp(logChoose(n, k) + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
@@ -144,7 +146,8 @@ func MedianInterval(n int) (low, high int, level float64, ok bool) {
 			break
 		}
 
-		tail, low = next, k
+		tail = next
+		low = k
 	}
 
 	if low == 0 {

@@ -18,9 +18,9 @@ const (
 // in one of the runs.
 func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
 
-// Verdict returns the verdict about a ratio or a difference, based on its interval and on the p-value from the
-// test of its family. none is the value that means no difference: 1 for a ratio, and 0 for a difference. If
-// the interval of a ratio lies within ±SmallestRelevant, the verdict is the same even for a significant
+// Verdict returns the verdict about a ratio or a difference, based on its interval and on the p-value from
+// the test of its family. none is the value that means no difference: 1 for a ratio, and 0 for a difference.
+// If the interval of a ratio lies within ±SmallestRelevant, the verdict is the same even for a significant
 // difference. The interval of a difference must be exactly zero for that verdict.
 func Verdict(none float64, n int, low, high, p float64) string {
 	switch {

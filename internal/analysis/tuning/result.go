@@ -80,7 +80,8 @@ func (r *Result) Expired(now map[string]string) []string {
 	names := maps.Clone(r.Holds)
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		was, is := r.Holds[name], now[name]
+		was := r.Holds[name]
+		is := now[name]
 		if was != is {
 			out = append(out, fmt.Sprintf("%s: %s → %s", name, cmp.Or(was, "not known"),
 				cmp.Or(is, "not known")))

@@ -195,7 +195,8 @@ func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 		for k, cell := range arm.Cells {
 			why := m.unsafe(cell, base.Cells[k], idle[k], b)
 			if why != "" {
-				out[i].Verdict, out[i].Why = Unsafe, why
+				out[i].Verdict = Unsafe
+				out[i].Why = why
 			}
 
 			for _, metric := range m.goals(base.Cells[k], cell) {
@@ -215,7 +216,8 @@ func Score(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 					After:      statistics.Median(statistics.ByBlock(after)),
 				}
 				if c.N >= statistics.MinInterval {
-					family, tested = append(family, logs), append(tested, [2]int{i, len(out[i].Effects)})
+					family = append(family, logs)
+					tested = append(tested, [2]int{i, len(out[i].Effects)})
 				}
 
 				out[i].Effects = append(out[i].Effects, e)
@@ -257,7 +259,8 @@ func (j *Scored) conclude() {
 	switch {
 	case j.Verdict != "":
 	case len(j.Effects) == 0:
-		j.Verdict, j.Why = CannotTell, "no block has both"
+		j.Verdict = CannotTell
+		j.Why = "no block has both"
 	case count[Harms] > 0:
 		j.Verdict = Harms
 	case count[Helps] > 0:

@@ -146,7 +146,8 @@ func (s *Search) Shorten() {
 			Verdict: CannotTell,
 			Why:     noTime,
 		})
-		s.Kept, s.stage = nil, ended
+		s.Kept = nil
+		s.stage = ended
 	default: // propose the kept changes that were checked before
 		s.Kept = s.spare
 		s.stage = ended
@@ -208,7 +209,8 @@ func (s *Search) tried(found []Scored) {
 func (s *Search) checked(found []Scored) {
 	s.Final = &found[0]
 	if found[0].Verdict != Helps {
-		s.Kept, s.stage = nil, ended
+		s.Kept = nil
+		s.stage = ended
 		return
 	}
 

@@ -70,10 +70,12 @@ func (r *Result) triedTable() string {
 			rows = append(rows, []string{round + ":"})
 		}
 
-		rate, interval := "–", "–"
+		rate := "–"
+		interval := "–"
 		e := j.worst()
 		if e != nil {
-			rate, interval = "× "+unit.Significant(j.Gain, 3), intervalOf(e.Comparison)
+			rate = "× " + unit.Significant(j.Gain, 3)
+			interval = intervalOf(e.Comparison)
 		}
 
 		added := j.added()
@@ -137,7 +139,8 @@ func (r *Result) beforeAfter() string {
 		ratio := "× " + unit.Significant(e.Ratio, 3)
 		interval := intervalOf(e.Comparison)
 		if e.Difference {
-			ratio, interval = "–", "–"
+			ratio = "–"
+			interval = "–"
 		}
 
 		rows = append(rows, []string{e.Cell, m.Label, unit.ScaleOf(m.Unit, e.Before).Text(e.Before),
@@ -145,7 +148,8 @@ func (r *Result) beforeAfter() string {
 	}
 
 	text := tabbed(rows)
-	predicted, known := 1.0, false
+	predicted := 1.0
+	known := false
 	for _, c := range r.Kept {
 		if c.GainAtMost > 0 {
 			predicted = predicted * c.GainAtMost

@@ -289,7 +289,8 @@ func (l limit) goodput(f record.Factors, headers int) float64 {
 	case record.Down:
 		return least(l.down)
 	case record.Both:
-		a, b := least(l.up), least(l.down)
+		a := least(l.up)
+		b := least(l.down)
 		if a > 0 && b > 0 {
 			return a + b
 		}
@@ -316,7 +317,8 @@ func passes(top *record.Topology, node, port string) (up, down []bool) {
 	}
 	tunnelled := false
 	for _, l := range top.Links { // from near to far
-		near, far := l.Ends[0], l.Ends[1]
+		near := l.Ends[0]
+		far := l.Ends[1]
 		tunnelled = (tunnelled || near.Node == top.Tunnel[0]) && near.Node != top.Tunnel[1]
 		if leaves(near) {
 			up = append(up, tunnelled)

@@ -276,13 +276,15 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 
 		hole := holeIn(s.t.Window, times)
 		if hole > late {
-			late, what = hole, "the samples of %s lack %s"
+			late = hole
+			what = "the samples of %s lack %s"
 		}
 
 		c := n.Clock
 		step := c.OffsetBefore - c.OffsetAfter - c.BoundAfter - c.BoundBefore
 		if step > late {
-			late, what = step, "the clock of %s is %s behind after the trial: it was stopped"
+			late = step
+			what = "the clock of %s is %s behind after the trial: it was stopped"
 		}
 
 		if late >= gateStall {
@@ -300,7 +302,8 @@ func samplerStalled(s trialCheck) []evidence.Reason {
 func engineStalled(s trialCheck) []evidence.Reason {
 	times := map[string][]int64{} // times at which each end read its counters
 	for _, f := range s.traffic().Flows {
-		sender, receiver := "near", "far"
+		sender := "near"
+		receiver := "far"
 		if f.Direction == record.Down {
 			sender, receiver = receiver, sender
 		}

@@ -222,7 +222,8 @@ func devicesMoved(moves []record.CounterDelta, both bool) []deviceMove {
 			out[i].bytes = math.Max(out[i].bytes, 0) + d
 			out[i].entered += enteredBefore(moves, c)
 		case d > out[i].bytes:
-			out[i].bytes, out[i].entered = d, enteredBefore(moves, c)
+			out[i].bytes = d
+			out[i].entered = enteredBefore(moves, c)
 		}
 	}
 	return out

@@ -223,7 +223,8 @@ func LastGood(trials []*Graded) []*Graded {
 		i, again := at[j.Trial.Row.ID]
 		if !again {
 			i = len(out)
-			at[j.Trial.Row.ID], out = i, append(out, nil)
+			at[j.Trial.Row.ID] = i
+			out = append(out, nil)
 		}
 
 		out[i] = j
