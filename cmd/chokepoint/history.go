@@ -56,7 +56,8 @@ changes at the same time, the testbed changed, not the firmware.`,
 				return err
 			}
 
-			if err := known("--metric %q is not known", o.Metric, "metrics", metricNames()...); err != nil {
+			if err := known("--metric %q is not known", o.Metric, "metrics",
+				comparison.ComparedMetrics...); err != nil {
 				return err
 			}
 
@@ -109,17 +110,10 @@ changes at the same time, the testbed changed, not the firmware.`,
 		"runs show counts, too")
 	addOutput(cmd, &file, "write to this `FILE`; - is standard output")
 	completeOne(cmd, "format", historyFormats)
-	completeOne(cmd, "metric", metricNames())
+	completeOne(cmd, "metric", comparison.ComparedMetrics)
 	completeHistory(p, cmd, "plan", func(h store.ResultHead) string { return h.Plan })
 	completeHistory(p, cmd, "device", func(h store.ResultHead) string { return h.Device })
 	return cmd
-}
-
-func metricNames() (names []string) {
-	for _, m := range comparison.ComparedMetrics {
-		names = append(names, m.Name)
-	}
-	return names
 }
 
 // completeHistory completes a flag. It calls of for each stored run to get the values.

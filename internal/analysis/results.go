@@ -96,10 +96,10 @@ func (c *Cell) result() record.CellResult {
 		r.Why = c.Reasons[0].Text
 	}
 
-	for _, m := range comparison.ComparedMetrics {
-		v, ok := c.Metrics[m.Name]
+	for _, metric := range comparison.ComparedMetrics {
+		v, ok := c.Metrics[metric]
 		if ok && v.N > 0 {
-			r.Metrics[m.Name] = record.Estimate{N: v.N, Median: v.Median, Low: v.Low, High: v.High}
+			r.Metrics[metric] = record.Estimate{N: v.N, Median: v.Median, Low: v.Low, High: v.High}
 		}
 	}
 

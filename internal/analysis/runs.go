@@ -143,19 +143,17 @@ func lost(a, b *Cell) []Regression {
 	}
 
 	var out []Regression
-	for _, m := range comparison.ComparedMetrics {
-		_, had := a.Metrics[m.Name]
-		_, has := b.Metrics[m.Name]
-		if !m.Vital || !had || has {
-			continue
+	for _, metric := range comparison.VitalMetrics {
+		_, had := a.Metrics[metric]
+		_, has := b.Metrics[metric]
+		if had && !has {
+			out = append(out, Regression{
+				Factors: a.Factors,
+				Metric:  metric,
+				Text:    "the second run has no " + metrics.Label(metric) + prefixed(": ", b.Missing[metric]),
+				Suspect: b.Grade == evidence.GradeSuspect && !comparison.OfPath(metric),
+			})
 		}
-
-		out = append(out, Regression{
-			Factors: a.Factors,
-			Metric:  m.Name,
-			Text:    "the second run has no " + metrics.Label(m.Name) + prefixed(": ", b.Missing[m.Name]),
-			Suspect: b.Grade == evidence.GradeSuspect && !comparison.OfPath(m.Name),
-		})
 	}
 
 	return out
@@ -243,10 +241,10 @@ type verdictCount struct {
 // verdictCounts groups metrics with the same counts of verdicts. Groups that contain a difference come first.
 func verdictCounts(all []comparison.Comparison) []verdictCount {
 	var out []verdictCount
-	for _, m := range comparison.ComparedMetrics {
+	for _, metric := range comparison.ComparedMetrics {
 		counts := map[string]int{}
 		for _, x := range all {
-			if x.Metric == m.Name {
+			if x.Metric == metric {
 				counts[x.Verdict]++
 			}
 		}
@@ -267,7 +265,7 @@ func verdictCounts(all []comparison.Comparison) []verdictCount {
 			out = append(out, verdictCount{counts: text})
 		}
 
-		out[i].metrics = append(out[i].metrics, metrics.Label(m.Name))
+		out[i].metrics = append(out[i].metrics, metrics.Label(metric))
 	}
 
 	rank := func(g verdictCount) int {

@@ -483,8 +483,8 @@ func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 	plans := choices(heads, func(h app.Head) string { return h.Plan })
 	plans[0].Text = "that of the newest run"
 	metric := []report.Option{{Text: "the rate"}}
-	for _, m := range comparison.ComparedMetrics {
-		metric = append(metric, report.Option{Value: m.Name, Text: metrics.Label(m.Name)})
+	for _, name := range comparison.ComparedMetrics {
+		metric = append(metric, report.Option{Value: name, Text: metrics.Label(name)})
 	}
 
 	p := report.ServedPage{

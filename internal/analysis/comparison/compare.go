@@ -18,20 +18,10 @@ import (
 )
 
 // comparedMetrics lists the metrics on which cells are compared. Metrics of a path are compared once per pair
-// of paths. Only rates are compared with the plan's baseline, because the baseline may differ in several
-// factors.
-var comparedMetrics = [...]struct {
-	metric           string
-	ofPath, baseline bool
-}{
-	{metric: metrics.Goodput, baseline: true},
-	{metric: metrics.PacketRate, baseline: true},
-	{metric: metrics.GoodputPerCPU},
-	{metric: metrics.RTTIdle, ofPath: true},
-	{metric: metrics.RTTLoaded},
-	{metric: metrics.CipherRate},
-	{metric: metrics.CipherOps},
-}
+// of paths. Only goodput and packet rate are compared with the plan's baseline, because the baseline may
+// differ in several factors.
+var comparedMetrics = [...]string{metrics.Goodput, metrics.PacketRate, metrics.GoodputPerCPU, metrics.RTTIdle,
+	metrics.RTTLoaded, metrics.CipherRate, metrics.CipherOps}
 
 // pair holds a cell and the reference cell that it is compared with.
 type pair struct {
@@ -295,24 +285,25 @@ func (c *Comparison) excluded() string {
 func OfCells(groups []*metrics.Cell, d *record.Design) []Comparison {
 	pairs := pairsOf(d, groups)
 	f := family{out: []Comparison{}}
-	for _, m := range comparedMetrics {
+	for _, metric := range comparedMetrics {
+		rate := metric == metrics.Goodput || metric == metrics.PacketRate
 		paths := map[string]bool{}
 		for _, p := range pairs {
 			key := d.Path(p.cell.Factors).Key() + " / " + d.Path(p.against.Factors).Key()
 			switch {
-			case p.baseline && !m.baseline, m.ofPath && paths[key]:
+			case p.baseline && !rate, OfPath(metric) && paths[key]:
 				continue
-			case m.metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
+			case metric == metrics.Goodput && factor.Protocol.Is(p.cell.Factors, factor.UDP):
 				continue // because the cell's packet rate gives the same result
 			}
 
 			paths[key] = true
 			f.add(Comparison{
-				Metric:  m.metric,
+				Metric:  metric,
 				Name:    p.name,
 				Factors: p.cell.Factors,
 				Against: p.against.Factors,
-			}, p.cell.Blocks[m.metric], p.against.Blocks[m.metric])
+			}, p.cell.Blocks[metric], p.against.Blocks[metric])
 		}
 	}
 

@@ -11,45 +11,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ComparedMetrics lists the metrics on which two runs are compared. They describe the service of a network to
-// its users. CPU use is not among them, because a busier CPU may process more packets. If a Vital metric is
-// missing only from the second run, that is a regression. Extreme percentiles are not vital, because they may
-// be missing for lack of probes.
-var ComparedMetrics = [...]struct {
-	Name          string
-	ofPath, Vital bool
-}{
-	{Name: metrics.Goodput, Vital: true},
-	{Name: metrics.PacketRate, Vital: true},
-	{Name: metrics.ThroughputNDR, Vital: true},
-	{Name: metrics.ThroughputPDR, Vital: true},
-	{Name: metrics.ThroughputDelay, Vital: true},
-	{Name: metrics.ThroughputPaced, Vital: true},
-	{Name: metrics.ConnectionsNDR, Vital: true},
-	{Name: metrics.ConnectionsPDR, Vital: true},
-	{Name: metrics.CipherRate, Vital: true},
-	{Name: metrics.CipherOps, Vital: true},
-	{Name: metrics.LossRatio, Vital: true},
-	{Name: metrics.Retransmits, Vital: true},
-	{Name: metrics.RTTIdle, ofPath: true, Vital: true},
-	{Name: metrics.RTTLoaded, Vital: true},
-	{Name: metrics.RTTLoadedP99},
-	{Name: metrics.Responsiveness},
-	{Name: metrics.RequestIdle},
-	{Name: metrics.RequestLoaded},
-	{Name: metrics.Number},
-}
+// VitalMetrics lists metrics that describe the service of a network to its users. If one of them is missing
+// only from the second of two runs, that is a regression.
+var VitalMetrics = []string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
+	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
+	metrics.CipherRate, metrics.CipherOps, metrics.LossRatio, metrics.Retransmits, metrics.RTTIdle,
+	metrics.RTTLoaded}
+
+// ComparedMetrics lists the metrics on which two runs are compared. CPU use is not among them, because a
+// busier CPU may process more packets. Extreme percentiles are not vital, because they may be missing for
+// lack of probes.
+var ComparedMetrics = slices.Concat(VitalMetrics, []string{metrics.RTTLoadedP99, metrics.Responsiveness,
+	metrics.RequestIdle, metrics.RequestLoaded, metrics.Number})
 
 // OfPath reports whether a metric describes the idle path. Such a metric is the same for every load on the
 // path.
-func OfPath(metric string) bool {
-	for _, m := range ComparedMetrics {
-		if m.Name == metric {
-			return m.ofPath
-		}
-	}
-	return false
-}
+func OfPath(metric string) bool { return metric == metrics.RTTIdle }
 
 // Run holds the values of a run by cell or path, by metric, and by block. Path returns the path of a cell.
 type Run struct {
@@ -62,26 +39,26 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	out := []Comparison{}
 	var a, b []map[int]float64
 	var tested []int
-	for _, m := range ComparedMetrics {
+	for _, metric := range ComparedMetrics {
 		seen := map[string]bool{}
 		for _, f := range cells {
 			key := f.Key()
 			keyOfSecond := f.Key()
-			if m.ofPath {
+			if OfPath(metric) {
 				key = first.Path(f).Key()
 				keyOfSecond = second.Path(f).Key()
 			}
 
-			x := first.Values[key][m.Name]
-			y := second.Values[keyOfSecond][m.Name]
-			if seen[key] || len(x) == 0 || len(y) == 0 || m.Name == metrics.Goodput &&
+			x := first.Values[key][metric]
+			y := second.Values[keyOfSecond][metric]
+			if seen[key] || len(x) == 0 || len(y) == 0 || metric == metrics.Goodput &&
 				factor.Protocol.Is(f, factor.UDP) {
 				continue // because the packet rate of UDP gives the same result
 			}
 
 			seen[key] = true
 			c, x, y := unpaired(x, y)
-			c.Metric = m.Name
+			c.Metric = metric
 			c.RunsA = len(x)
 			c.RunsB = len(y)
 			c.Factors = f
