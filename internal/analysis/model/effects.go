@@ -73,7 +73,8 @@ type Effect struct {
 	PValue  float64 `json:"p_value,omitempty"` // corrected for all effects and interactions
 	Verdict string  `json:"verdict"`
 
-	logs map[int]float64 // logarithms of the ratio by block
+	logs map[int]float64 // logarithms of the ratio by block or, between runs, by group of runs
+	used map[int]bool    // blocks in which all cells of the ratio have a rate at every setting
 }
 
 // Interaction is the ratio between the effects of one factor at two levels of another factor.
@@ -408,27 +409,17 @@ func having(settings []map[string]Observation, cells []string) []map[string]Obse
 	})
 }
 
-// contrasted holds the result of a contrast: the sum Σ sign × ln(rate) over some cells, averaged over the
-// settings that have all of these cells.
-type contrasted struct {
-	logs     map[int]float64 // by block or, between runs, by group of runs that are compared
-	settings int
-	used     map[int]bool // blocks in which all of the cells have a rate at every setting
-	measured int          // number of blocks in which at least one cell has a rate
-	between  bool
-	suspect  bool
-}
-
-// contrast computes a contrast by block. The conditions of a run change the rates of all cells in the run by
+// contrast computes a contrast by block: the sum Σ sign × ln(rate) over some cells, averaged over the
+// settings that have all of these cells. The conditions of a run change the rates of all cells in the run by
 // the same factor. This factor cancels out if all cells of a setting were measured in one run and the signs
 // add up to zero. Otherwise, the contrast is between runs.
-func contrast(settings []map[string]Observation, cells []string, signs ...float64) contrasted {
-	out := contrasted{used: map[int]bool{}}
+func contrast(settings []map[string]Observation, cells []string, signs ...float64) Effect {
+	out := Effect{used: map[int]bool{}, logs: map[int]float64{}}
 	sum := map[int]float64{}
 	settled := map[int]int{}
 	runs := map[int]map[int]bool{} // by block: the runs that are compared with each other
 	for _, there := range having(settings, cells) {
-		out.settings++
+		out.Settings++
 		for block := range blocksOf(there, cells) {
 			v := 0.0
 			weight := 0.0
@@ -440,7 +431,7 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 				}
 
 				weight += signs[i]
-				out.suspect = out.suspect || there[c].Suspect
+				out.Suspect = out.Suspect || there[c].Suspect
 				run, known := there[c].Runs[block]
 				if known {
 					of = once(of, run)
@@ -465,18 +456,27 @@ func contrast(settings []map[string]Observation, cells []string, signs ...float6
 		}
 	}
 
-	out.measured = len(sum)
-	out.logs = map[int]float64{}
 	for block, v := range sum {
-		if settled[block] == out.settings {
+		if settled[block] == out.Settings {
 			out.used[block] = true
-			out.logs[block] = v / float64(out.settings)
+			out.logs[block] = v / float64(out.Settings)
 		}
 	}
 
+	unused := len(sum) - len(out.used)
+	if unused > 0 {
+		out.Unused = unused
+		out.Measured = len(sum)
+	}
+
 	if joined := byRuns(out.logs, runs); joined != nil {
-		out.between = true
+		out.Between = true
 		out.logs = joined
+	}
+
+	out.Blocks = len(out.logs)
+	if out.Blocks > 0 {
+		out.Ratio = ratioOf(out.logs)
 	}
 
 	return out
@@ -521,28 +521,6 @@ func byRuns(logs map[int]float64, of map[int]map[int]bool) map[int]float64 {
 	}
 
 	return out
-}
-
-// effect converts the contrast to the effect of a level. against is the level to which the effect is
-// relative.
-func (c contrasted) effect(name, level, against string) Effect {
-	e := Effect{
-		Factor:   name,
-		Level:    level,
-		Against:  against,
-		Ratio:    ratioOf(c.logs),
-		Settings: c.settings,
-		Blocks:   len(c.logs),
-		Between:  c.between,
-		Suspect:  c.suspect,
-		logs:     c.logs,
-	}
-	if unused := c.measured - len(c.used); unused > 0 {
-		e.Unused = unused
-		e.Measured = c.measured
-	}
-
-	return e
 }
 
 // ratioOf converts logarithms by block to a ratio with its interval. There must be at least one block.
@@ -596,9 +574,11 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 		}
 
 		for _, against := range others {
-			c := contrast(settings, []string{level, against}, 1, -1)
-			if len(c.logs) > 0 {
-				e := c.effect(name, level, against)
+			e := contrast(settings, []string{level, against}, 1, -1)
+			if e.Blocks > 0 {
+				e.Factor = name
+				e.Level = level
+				e.Against = against
 				e.Apart = apart
 				e.Default = against == usual
 				out = append(out, e)
@@ -622,18 +602,21 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 				for _, beside := range others[:k] {
 					four := []string{cell(level, at), cell(against, at), cell(level, beside),
 						cell(against, beside)}
-					c := contrast(settings, four, 1, -1, -1, 1)
-					if len(c.logs) == 0 {
+					e := contrast(settings, four, 1, -1, -1, 1)
+					if e.Blocks == 0 {
 						continue
 					}
 
+					e.Factor = name
+					e.Level = level
+					e.Against = against
 					out = append(out, Interaction{
-						Effect:       c.effect(name, level, against),
+						Effect:       e,
 						With:         with,
 						At:           at,
 						Beside:       beside,
-						EffectAt:     ratioOf(contrast(settings, four, 1, -1, 0, 0).logs),
-						EffectBeside: ratioOf(contrast(settings, four, 0, 0, 1, -1).logs),
+						EffectAt:     contrast(settings, four, 1, -1, 0, 0).Ratio,
+						EffectBeside: contrast(settings, four, 0, 0, 1, -1).Ratio,
 					})
 				}
 			}
@@ -697,8 +680,8 @@ func (m matrix) chart(settings []map[string]Observation, cells []string, names .
 
 	for _, levels := range combinations {
 		c := contrast(settings, []string{cell(levels...)}, 1)
-		if c.settings == len(settings) && len(c.logs) > 0 {
-			out.Bars = append(out.Bars, Bar{levels, ratioOf(c.logs).Value})
+		if c.Settings == len(settings) && c.Blocks > 0 {
+			out.Bars = append(out.Bars, Bar{levels, c.Ratio.Value})
 		}
 	}
 
