@@ -86,7 +86,10 @@ func (x *Derivation) Add(t record.Trial) {
 	}
 
 	if x.run.Design.Method.Soak > 0 {
-		k.memory = memoryOf(j.Trial)
+		k.memory = map[string]memoryUse{}
+		for node := range j.Trial.Nodes {
+			k.memory[node] = memoryUsed(j.Trial, node)
+		}
 	}
 
 	j.Trial = &light

@@ -55,7 +55,7 @@ func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 
 	s := &Series{T: make([]float64, bins)}
 	for i := range s.T {
-		s.T[i] = round(float64(from+int64(i+1)*step-t.Window.Start)/1e9, 4)
+		s.T[i] = round(float64(from+int64(i+1)*step-t.Window.Start) / 1e9)
 	}
 
 	curves, all := metrics.Received(t.Traffic)
@@ -82,7 +82,7 @@ func coreCharts(t *record.Trial, from, step int64, bins int) map[string][]*float
 			for i := range points {
 				b := from + int64(i+1)*step
 				if busy, ok := c.Busy(b-max(step, coreSmoothing), b); ok {
-					points[i] = new(round(busy, 4))
+					points[i] = new(round(busy))
 				}
 			}
 
@@ -142,7 +142,7 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 
 		for _, i := range slices.Compact(ends) {
 			points = append(points, RTTPoint{
-				T:  round(float64(l.SentAt[i]-zero)/1e9, 4),
+				T:  round(float64(l.SentAt[i]-zero) / 1e9),
 				NS: float64(l.RTT[i]),
 			})
 		}
@@ -151,7 +151,5 @@ func envelope(l *record.Latency, zero int64) []RTTPoint {
 	return points
 }
 
-func round(v float64, places int) float64 {
-	p := math.Pow10(places)
-	return math.Round(v*p) / p
-}
+// round rounds to four places.
+func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }

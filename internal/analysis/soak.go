@@ -161,14 +161,6 @@ type memoryUse struct {
 	missing string
 }
 
-func memoryOf(t *record.Trial) map[string]memoryUse {
-	out := map[string]memoryUse{}
-	for node := range t.Nodes {
-		out[node] = memoryUsed(t, node)
-	}
-	return out
-}
-
 // memoryUsed returns the mean memory that was in use (total minus available) during the window.
 func memoryUsed(t *record.Trial, node string) memoryUse {
 	table, why := metrics.SamplesOf(t.Nodes[node], "memory")
