@@ -112,7 +112,7 @@ func byHand(docs []*Document) (labels map[string][]string, used []string) {
 				continue
 			}
 
-			add(f.factor, f.fact+" on "+node, func(d *Document) string { return d.fact(node, f.fact) })
+			add(f.factor, f.fact+" on "+node, func(d *Document) string { return d.factsOf(node)[f.fact] })
 		}
 
 		if slices.ContainsFunc(docs, (*Document).setsQueues) {
@@ -183,14 +183,14 @@ func (d *Document) routers() (names []string) {
 	return names
 }
 
-// fact returns a recorded fact about a node, or "".
-func (d *Document) fact(node, name string) string {
+// factsOf returns the recorded facts about a node.
+func (d *Document) factsOf(node string) map[string]string {
 	for _, e := range d.Environment {
 		if e.Node == node {
-			return e.Facts[name]
+			return e.Facts
 		}
 	}
-	return ""
+	return nil
 }
 
 // otherChanges lists the differences between the first run and the others, except the named changes.

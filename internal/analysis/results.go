@@ -54,10 +54,9 @@ func (d *Document) testedFacts() map[string]string {
 	}
 
 	for _, name := range names {
-		for _, e := range d.Environment {
-			if e.Node == name && len(e.Facts) > 0 {
-				return e.Facts
-			}
+		facts := d.factsOf(name)
+		if len(facts) > 0 {
+			return facts
 		}
 	}
 

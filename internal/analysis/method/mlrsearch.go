@@ -178,12 +178,8 @@ const none = -1
 // On a side without a bound, the limit of the grid stands in for the bound, and the load may be equal to it.
 // far is false if there is no such load.
 func (s *search) place(index, width, low, high int) (placed int, far bool) {
-	least := 0
+	least := max(low, 0)
 	greatest := s.grid.top
-	if low != none {
-		least = low
-	}
-
 	if high != none {
 		greatest = high
 	}
