@@ -122,11 +122,11 @@ func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 // eachNumber calls add for each metric of a trial, with the value or the reason why it is missing. For a
 // failed trial, and for a trial without metrics, it also calls add once with an empty name.
 func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, missing string)) {
-	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+	for _, name := range sortedKeys(t.Metrics) {
 		add(name, new(t.Metrics[name]), "")
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
+	for _, name := range sortedKeys(t.Missing) {
 		add(name, nil, t.Missing[name])
 	}
 

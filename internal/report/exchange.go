@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +86,7 @@ func Benchstat(d *analysis.Document) []byte {
 		fmt.Fprintf(&b, "# %s: %s\n", printable(c.Label), v.resultWords(c))
 		for _, t := range v.counted(c) {
 			line := ""
-			for _, m := range slices.Sorted(maps.Keys(t.Metrics)) {
+			for _, m := range sortedKeys(t.Metrics) {
 				if declared[m] {
 					line += " " + strconv.FormatFloat(t.Metrics[m], 'g', -1, 64) + " " + m
 				}

@@ -8,8 +8,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -222,7 +220,7 @@ func palette() map[string][2]string {
 func variables(theme int) string {
 	p := palette()
 	var b strings.Builder
-	for _, n := range slices.Sorted(maps.Keys(p)) {
+	for _, n := range sortedKeys(p) {
 		b.WriteString("--" + n + ":" + p[n][theme] + ";")
 	}
 

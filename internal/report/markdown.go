@@ -2,8 +2,6 @@ package report
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -23,7 +21,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		facts = append(facts, "chokepoint "+escape(d.Run.Version))
 	}
 
-	for _, k := range slices.Sorted(maps.Keys(d.Conditions)) {
+	for _, k := range sortedKeys(d.Conditions) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
 

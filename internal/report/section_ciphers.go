@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -100,7 +99,7 @@ func cipherFacts(n *analysis.CipherNode) Facts {
 	}
 
 	f.Items = append(f.Items, Fact{Name: "Clock", Value: n.CPU.ClockFrom})
-	for _, library := range slices.Sorted(maps.Keys(n.Versions)) {
+	for _, library := range sortedKeys(n.Versions) {
 		f.Items = append(f.Items, Fact{Name: "Library " + library, Value: n.Versions[library]})
 	}
 

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -207,7 +206,7 @@ func bloatTone(grade string) Tone {
 func timedWords(v *view) []string {
 	var out []string
 	for _, c := range v.all {
-		for _, kind := range slices.Sorted(maps.Keys(c.Latency)) {
+		for _, kind := range sortedKeys(c.Latency) {
 			d := c.Latency[kind]
 			for _, what := range d.Includes {
 				probe := map[string]string{"echo": "UDP probes", "icmp": "ICMP probes"}[d.Probe]

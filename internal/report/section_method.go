@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -176,7 +175,7 @@ func (v *view) descriptionRest() string {
 
 // factsOf converts a map to facts sorted by name.
 func factsOf(values map[string]string) []Fact {
-	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact {
+	return each(sortedKeys(values), func(k string) Fact {
 		return Fact{Name: k, Value: values[k]}
 	})
 }
@@ -222,7 +221,7 @@ func observingFacts(v *view) Facts {
 	items := given("All probes of all nodes", unit.Percent(o.CoreRatio),
 		"The same with the interrupts that were charged to it", unit.Percent(o.ChargedRatio),
 		"The five fast sources, once each", unit.Percent(o.FastRatio))
-	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
+	for _, name := range sortedKeys(o.Probes) {
 		items = append(items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}
 
@@ -284,7 +283,7 @@ func commonFacts(all []record.Environment) Facts {
 
 func factsOfNode(e record.Environment) []Fact {
 	out := factsOf(e.Facts)
-	for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
+	for _, k := range sortedKeys(e.Missing) {
 		out = append(out, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
 	}
 	return out
@@ -318,7 +317,7 @@ func metricSection(v *view, s *Section) {
 			t.Rows = append(t.Rows, row)
 		}
 
-		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
+		for _, name := range sortedKeys(c.Missing) {
 			why := printable("unavailable: " + c.Missing[name])
 			t.Rows = append(t.Rows, []any{out.name(v, name), index(&out.Words, why)})
 		}
@@ -345,7 +344,7 @@ func (v *view) metricOrder(c *analysis.Cell) []string {
 		}
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
+	for _, name := range sortedKeys(c.Metrics) {
 		if _, ok := v.metric[name]; !ok {
 			out = append(out, name)
 		}

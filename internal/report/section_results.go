@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -506,7 +505,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	}
 
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(c.Resolved)) {
+	for _, name := range sortedKeys(c.Resolved) {
 		knob, place, _ := strings.Cut(name, "@")
 		switch got := c.Resolved[name]; {
 		case strings.EqualFold(got, c.Factors[name]) || got == c.Factors[knob]:

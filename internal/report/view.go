@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,6 +243,9 @@ func each[T, U any](list []T, of func(T) U) []U {
 	}
 	return out
 }
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // number returns a reference to a cell's median in the document.
 func number(c *analysis.Cell, metric string) *Number {
