@@ -340,7 +340,7 @@ func (a *article) limits() {
 	a.points(each(filter(a.v.Uses, func(u analysis.UseCase) bool { return !u.Measured() }),
 		func(u analysis.UseCase) string { return "Not measured: " + u.Use + "." }))
 	a.points(each(skippedLines(a.v), func(text string) string { return "Not measured: " + text }))
-	if len(a.v.Run.ImportedFrom) == 0 {
+	if a.v.importedFrom() == "" {
 		a.points([]string{"Observing took " + unit.Percent(a.v.Observing.CoreRatio) + " of one core."})
 	}
 
@@ -373,7 +373,7 @@ func (a *article) repeat() {
 		a.table(t)
 	}
 
-	if len(v.Run.ImportedFrom) > 0 {
+	if v.importedFrom() != "" {
 		a.paragraph("The results were measured by " + v.measuredBy() + " and imported by:")
 	} else {
 		a.paragraph(joined(" ", "The seed, and so the order of the trials, is in the command. Version of "+

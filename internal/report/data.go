@@ -70,7 +70,7 @@ func asText(text string) string {
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	stem := []string{v.Run.ID, t.ID, t.Factors.ID(), strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind,
-		t.Grade, reasonKinds(t), v.caveatKinds(t), strings.Join(v.Run.ImportedFrom, ", ")}
+		t.Grade, reasonKinds(t), v.caveatKinds(t), v.importedFrom()}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}

@@ -26,10 +26,11 @@ func ForeignWords(d *analysis.Document) (all []string) {
 	return all
 }
 
+// importedFrom names the programs that measured an imported run. It returns "" for other runs.
+func (v *view) importedFrom() string { return strings.Join(v.Run.ImportedFrom, ", ") }
+
 // measuredBy names the programs that measured a run.
-func (v *view) measuredBy() string {
-	return printable(cmp.Or(strings.Join(v.Run.ImportedFrom, ", "), "chokepoint"))
-}
+func (v *view) measuredBy() string { return printable(cmp.Or(v.importedFrom(), "chokepoint")) }
 
 // counted returns the trials of a cell that have metrics. If a row of the plan was repeated, only its last
 // trial counts.

@@ -92,10 +92,7 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
 	}
 
-	if len(d.Run.ImportedFrom) > 0 {
-		property(&s.Properties, "measured_by", v.measuredBy())
-	}
-
+	property(&s.Properties, "measured_by", v.importedFrom())
 	for _, w := range ForeignWords(d) {
 		property(&s.Properties, "foreign", w)
 	}

@@ -77,7 +77,7 @@ func Families(d *analysis.Document, extra ...[2]string) (all []Family) {
 			truth(c.Grade == evidence.GradeValid)))
 		info := [][2]string{{"id", c.ID}, {"run", v.Run.ID}, {"cell", c.Label}, {"validity", c.Grade},
 			{"reasons", reasonWords(c)}}
-		if len(v.Run.ImportedFrom) > 0 {
+		if v.importedFrom() != "" {
 			info = append(info, [2]string{"measured_by", v.measuredBy()})
 		}
 

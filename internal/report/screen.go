@@ -168,8 +168,8 @@ func sentences(texts ...string) string {
 func runWords(v *view) string {
 	where := around("lab ", v.Run.Lab, "")
 	switch {
-	case len(v.Run.ImportedFrom) > 0:
-		where = "measured by " + strings.Join(v.Run.ImportedFrom, ", ")
+	case v.importedFrom() != "":
+		where = "measured by " + v.importedFrom()
 	case len(v.Ways) > 0:
 		where = "two machines"
 		for _, n := range v.Nodes {
@@ -828,7 +828,7 @@ var changes = map[string]string{
 // caveat few-runs can be avoided there.
 func (v *view) change(kind string) string {
 	switch {
-	case len(v.Run.ImportedFrom) == 0:
+	case v.importedFrom() == "":
 		return changes[kind]
 	case kind == "few-runs":
 		return "import six or more runs of each cell"

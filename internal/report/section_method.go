@@ -128,7 +128,7 @@ func methodSection(v *view, s *Section) {
 		own = append(own, testerFacts(v))
 	}
 
-	if len(v.Run.ImportedFrom) == 0 { // chokepoint did not see the nodes of an imported run
+	if v.importedFrom() == "" { // chokepoint did not see the nodes of an imported run
 		own = append(own, observingFacts(v))
 	}
 
@@ -143,7 +143,7 @@ func methodSection(v *view, s *Section) {
 
 // countWords describes how the rates and round-trip times of a run were measured.
 func (v *view) countWords() string {
-	if len(v.Run.ImportedFrom) > 0 {
+	if v.importedFrom() != "" {
 		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
 			"files contain is shown; where they have bytes over time, rates were computed from these."
 	}

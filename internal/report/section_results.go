@@ -470,7 +470,7 @@ func (v *view) sharedWords(all []*analysis.Cell) string {
 }
 
 func windowWords(v *view) string {
-	if len(v.Run.ImportedFrom) > 0 {
+	if v.importedFrom() != "" {
 		return "each file's window is that of its program."
 	}
 	return "warm-up is excluded everywhere."
@@ -478,7 +478,7 @@ func windowWords(v *view) string {
 
 // countedBy describes where rates were counted. For an imported run, it names the program that counted them.
 func (v *view) countedBy(where string) string {
-	if len(v.Run.ImportedFrom) > 0 {
+	if v.importedFrom() != "" {
 		return ", as " + v.measuredBy() + " counted it"
 	}
 	return " " + where

@@ -41,7 +41,7 @@ func makeHead(v *view) head {
 		Alerts: alerts(v),
 		Meta: given("Name", v.Run.Name, "Device", v.Run.Device, "Notes", strings.Join(v.Run.Notes, "; "),
 			"Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
-			"Measured by", strings.Join(v.Run.ImportedFrom, ", "), "Machine", machine(v.Environment),
+			"Measured by", v.importedFrom(), "Machine", machine(v.Environment),
 			"Firmware", firmware(v.Environment), "Measured", extent(v), "Status", v.Run.Status),
 	}
 	if len(v.Summary) > 0 {

@@ -255,7 +255,7 @@ func (v *view) footWords(cells []*analysis.Cell) []string {
 	h := headOf(v)
 	by := "chokepoint plan " + v.Run.Plan
 	wanted := []string{"Run", "Started", "Lab", "Machine"}
-	if len(v.Run.ImportedFrom) > 0 {
+	if v.importedFrom() != "" {
 		by = "measured by " + v.measuredBy() + ", imported by chokepoint"
 		wanted = wanted[:2]
 	}

@@ -69,7 +69,7 @@ func fullSections(v *view, tables []Table) []Section {
 	}
 
 	list(FoundTitle, foundItems(v, false))
-	if len(v.Run.ImportedFrom) == 0 { // chokepoint did not see the nodes of an imported run
+	if v.importedFrom() == "" { // chokepoint did not see the nodes of an imported run
 		add("", Prose{Text: []string{"Observing cost " + unit.Percent(v.Observing.CoreRatio) +
 			" of one core (" + unit.Percent(v.Observing.ChargedRatio) + " with the interrupts that were " +
 			"charged to it); the five fast sources " + unit.Percent(v.Observing.FastRatio) + "."}})

@@ -90,7 +90,7 @@ func (v *view) spread(metric string, x statistics.Value) string {
 func (v *view) sentence(metric string, x statistics.Value) string {
 	text := v.numbersOf(metric, x)
 	doc := v.metric[metric].Doc
-	if doc != "" && len(v.Run.ImportedFrom) == 0 { // the definition describes how chokepoint counts
+	if doc != "" && v.importedFrom() == "" { // the definition describes how chokepoint counts
 		text += ". " + upperFirst(doc)
 	}
 
