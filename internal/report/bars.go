@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -51,7 +50,7 @@ func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 		Low:     x.Low,
 		High:    x.High,
 		Whisker: hasInterval(x),
-		Doubt:   c.Grade == evidence.GradeSuspect,
+		Doubt:   suspect(c),
 	}
 }
 

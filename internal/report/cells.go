@@ -100,8 +100,7 @@ func (v *view) cellLine(c *analysis.Cell, factors, shown []string) []string {
 	}
 
 	line = append(line, c.Grade, strings.Join(distinct(c.Reasons, reasonKind), " "), v.kindsWith(c.Caveats),
-		v.importedFrom(), strconv.Itoa(c.Runs), strconv.Itoa(c.Failed), limit,
-		confidence)
+		v.importedFrom(), strconv.Itoa(c.Runs), strconv.Itoa(c.Failed), limit, confidence)
 	line = each(line, func(text string) string { return asText(printable(text)) })
 	for _, m := range shown {
 		median, low, high, n := cellNumbers(c, m)

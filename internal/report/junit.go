@@ -169,7 +169,7 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 		property(&t.Properties, "limit", x.Op+" "+decimal(x.Limit))
 	}
 
-	doubt := c != nil && c.Grade == evidence.GradeSuspect
+	doubt := c != nil && suspect(c)
 	switch {
 	case v.Unchecked(x):
 		t.Skipped = &junitReason{printable("not checked: " + x.Reason)}

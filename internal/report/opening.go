@@ -122,7 +122,7 @@ func (v *view) loadedLatency() *loadedLatency {
 		Interval: v.intervalWords(loadedP50, c.Metrics[loadedP50]),
 		Grade:    grade,
 		Tone:     bloatTone(grade),
-		Doubt:    c.Grade == evidence.GradeSuspect,
+		Doubt:    suspect(c),
 	}
 }
 
@@ -288,7 +288,7 @@ func (v *view) rateRow(c *analysis.Cell, name string) rateRow {
 		Spread: v.spread(metric, c.Metrics[metric]),
 		Idle:   ofRow(v.cellOf(c, idleP50)),
 		Loaded: ofRow(v.cellOf(c, loadedP50)),
-		Doubt:  c.Grade == evidence.GradeSuspect,
+		Doubt:  suspect(c),
 		cell:   c,
 	}
 	if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {

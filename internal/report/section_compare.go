@@ -7,7 +7,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -187,7 +186,7 @@ func ratioRange(k comparison.Comparison) string {
 // doubt reports whether the cell with these factors is suspect.
 func (v *view) doubt(f record.Factors) bool {
 	c := v.cell[f.Key()]
-	return c != nil && c.Grade == evidence.GradeSuspect
+	return c != nil && suspect(c)
 }
 
 func (v *view) addComparison(t *Table, k comparison.Comparison) {

@@ -89,11 +89,8 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 		}
 	}
 
-	for _, c := range cells {
-		if c.Grade == evidence.GradeSuspect {
-			out = append(out, doubtful(cells, "doubt "+v.class(c.Factors))...)
-			break
-		}
+	if i := slices.IndexFunc(cells, suspect); i >= 0 {
+		out = append(out, doubtful(cells, "doubt "+v.class(cells[i].Factors))...)
 	}
 
 	if ceilings {
@@ -110,7 +107,7 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 // doubtful returns a legend for the marker of suspect results, if there are any. The footer of a saved chart
 // lists the reasons.
 func doubtful(cells []*analysis.Cell, class string) []LegendItem {
-	if !slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
+	if !slices.ContainsFunc(cells, suspect) {
 		return nil
 	}
 	return []LegendItem{{class, suspectWord + ": the reason is in the table"}}

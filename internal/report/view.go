@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -289,6 +290,9 @@ func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
 func loaded(c *analysis.Cell) bool {
 	return !enciphered(c) && (has(c, goodput) || has(c, packetRate) || !has(c, idleP50))
 }
+
+// suspect reports whether a cell has the grade suspect.
+func suspect(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }
 
 // has reports whether a cell has a value for a metric.
 func has(c *analysis.Cell, metric string) bool {
