@@ -34,22 +34,24 @@ type article struct {
 // PNG. The text is the first file and shows the SVG files.
 func Article(d *analysis.Document, plan string) ([]File, error) {
 	a := &article{v: newView(d), hasPlan: plan != ""}
+	a.picture = a.addPicture
+	a.heading("# ", joined(": ", a.v.subject(), "plan "+a.v.Run.Plan))
 	for _, part := range []struct {
 		title string
-		write func(*article)
+		write func()
 	}{
-		{"Summary", (*article).summary},
-		{"Topology", (*article).topology},
-		{"Hardware and software", (*article).hardware},
-		{"Method", (*article).method},
-		{"Results", (*article).results},
-		{diagnosisTitle, (*article).bottleneck},
-		{"Verdict by use", (*article).uses},
-		{"Limits of this study", (*article).limits},
-		{"How to repeat it", (*article).repeat},
+		{"Summary", a.summary},
+		{"Topology", a.topology},
+		{"Hardware and software", a.hardware},
+		{"Method", a.method},
+		{"Results", a.results},
+		{diagnosisTitle, a.bottleneck},
+		{"Verdict by use", a.uses},
+		{"Limits of this study", a.limits},
+		{"How to repeat it", a.repeat},
 	} {
 		a.heading("## ", part.title)
-		part.write(a)
+		part.write()
 		a.gap()
 	}
 
@@ -62,8 +64,7 @@ func Article(d *analysis.Document, plan string) ([]File, error) {
 		return nil, err
 	}
 
-	title := "# " + escape(joined(": ", a.v.subject(), "plan "+a.v.Run.Plan)) + "\n\n"
-	files := []File{{ArticleText, []byte(title + strings.TrimSpace(a.b.String()) + "\n")}, {cellsFile, cells}}
+	files := []File{{ArticleText, a.text()}, {cellsFile, cells}}
 	if a.hasPlan {
 		files = append(files, File{planFile, []byte(plan)})
 	}
@@ -106,18 +107,7 @@ func systemOf(facts map[string]string) string {
 	return joined(" ", cmp.Or(facts["distribution"], facts["os"]), facts["distribution_version"])
 }
 
-func (a *article) heading(level, title string) {
-	a.gap()
-	a.line(level + escape(title))
-	a.gap()
-}
-
-func (a *article) paragraph(text string) {
-	if text != "" {
-		a.line(escape(text))
-		a.gap()
-	}
-}
+func (a *article) heading(level, title string) { a.block(level + escape(title)) }
 
 // summary writes what was measured, what was found and what limited the traffic.
 func (a *article) summary() {
@@ -147,63 +137,31 @@ func (a *article) summary() {
 
 func (a *article) topology() {
 	for _, f := range a.v.pictures() {
-		a.picture(f)
+		a.addPicture(f)
 	}
 
 	a.items(foundItems(a.v, true))
 }
 
-// machineFacts lists the facts in the table of hardware, with the headings of their columns.
-var machineFacts = [...]struct {
-	head string
-	of   func(map[string]string) string
-}{
-	{"Product", fact("product")},
-	{"Processor", fact("cpu_model")},
-	{"Threads", fact("cpu_threads")},
-	{"Memory", func(facts map[string]string) string {
-		bytes := numberOf(facts["memory_bytes"])
-		if bytes == 0 {
-			return ""
-		}
-		return rateText("bytes", bytes)
-	}},
-	{"System", systemOf},
-	{"Kernel", fact("kernel")},
-	{"Firmware", fact("firmware")},
-	{"Governor", fact("governor")},
-	{"Clock setting", fact("cpu_frequency_set")},
-	{"Hypervisor", fact("hypervisor")},
-}
-
-func fact(name string) func(map[string]string) string {
-	return func(facts map[string]string) string { return facts[name] }
-}
-
 // hardware writes a table with a row for each machine. Identical nodes share a row.
 func (a *article) hardware() {
-	t := Table{Columns: columns("Nodes")}
-	for _, m := range machineFacts {
-		t.Columns = append(t.Columns, Column{Head: m.head})
-	}
-
+	t := Table{Columns: columns("Nodes", "Product", "Processor", "Threads", "Memory", "System", "Kernel",
+		"Firmware", "Governor", "Clock setting", "Hypervisor")}
 	for _, e := range a.v.Environment {
-		row := TableRow{Cells: []TableCell{{Text: e.Node}}}
-		for _, m := range machineFacts {
-			cell := none
-			if text := m.of(e.Facts); text != "" {
-				cell = TableCell{Text: text}
-			}
-
-			row.Cells = append(row.Cells, cell)
+		f := e.Facts
+		memory := ""
+		if bytes := numberOf(f["memory_bytes"]); bytes > 0 {
+			memory = rateText("bytes", bytes)
 		}
 
+		cells := each([]string{f["product"], f["cpu_model"], f["cpu_threads"], memory, systemOf(f),
+			f["kernel"], f["firmware"], f["governor"], f["cpu_frequency_set"], f["hypervisor"]}, textCell)
 		same := func(x, y TableCell) bool { return x.Text == y.Text }
-		alike := func(r TableRow) bool { return slices.EqualFunc(r.Cells[1:], row.Cells[1:], same) }
+		alike := func(r TableRow) bool { return slices.EqualFunc(r.Cells[1:], cells, same) }
 		if i := slices.IndexFunc(t.Rows, alike); i >= 0 {
 			t.Rows[i].Cells[0].Text += ", " + e.Node
 		} else {
-			t.Rows = append(t.Rows, row)
+			t.row(e.Node, cells)
 		}
 	}
 
@@ -277,7 +235,7 @@ func (a *article) bottleneck() {
 			return !slices.Contains([]string{kindRuledOut, kindAccounts, kindPath}, it.Kind)
 		}))
 		if len(f.Path) > 0 {
-			a.picture(Figure{
+			a.addPicture(Figure{
 				ID:    fmt.Sprintf("use-%d", i+1),
 				Draw:  stages(f.Path),
 				Title: "Use of the path: " + f.Cell.Label,
@@ -288,19 +246,14 @@ func (a *article) bottleneck() {
 
 	s := Section{}
 	diagnosisSection(a.v, &s)
-	a.blocks(filter(s.Blocks, func(b Block) bool { return b.kind() == Figure{}.kind() }))
+	a.blocks(filter(s.Blocks, isFigure))
 }
 
 // uses writes a verdict for each common use, and the rule behind the verdict.
 func (a *article) uses() {
 	t := Table{Columns: columns("Use", "Verdict", "Because")}
 	for _, u := range a.v.Uses {
-		because := none
-		if u.Because != "" {
-			because = TableCell{Text: u.Because}
-		}
-
-		t.row(u.Use, u.Verdict, because)
+		t.row(u.Use, u.Verdict, textCell(u.Because))
 	}
 
 	if len(t.Rows) == 0 {
@@ -308,15 +261,10 @@ func (a *article) uses() {
 		return
 	}
 
-	kinds := distinct(a.v.Caveats, caveatKind)
-	if len(kinds) > 0 {
-		a.paragraph("The limits of this study, below, are limits of these verdicts too: " +
-			strings.Join(kinds, ", ") + ".")
-	}
-
+	a.paragraph(around("The limits of this study, below, are limits of these verdicts too: ",
+		strings.Join(distinct(a.v.Caveats, caveatKind), ", "), "."))
 	a.table(t)
-	a.line("The rules:")
-	a.gap()
+	a.paragraph("The rules:")
 	for _, u := range a.v.Uses {
 		a.item(Item{Kind: u.Use, Text: u.Rule})
 	}
@@ -328,13 +276,9 @@ func (a *article) uses() {
 func (a *article) limits() {
 	a.items(headOf(a.v).Caveats)
 	a.items(trialNotes(a.v, resultTables(a.v)...))
-	n := a.v.intervalsOf(a.v.all, goodput, packetRate)
-	if n != "" {
-		a.points([]string{"Intervals: " + n + "."})
-	}
-
-	if v := a.v; len(v.varying(v.all)) > 0 {
-		a.points([]string{"What was not varied may change the results: " + v.constantWords() + "."})
+	a.points(once(nil, around("Intervals: ", a.v.intervalsOf(a.v.all, goodput, packetRate), ".")))
+	if len(a.v.varying(a.v.all)) > 0 {
+		a.points([]string{"What was not varied may change the results: " + a.v.constantWords() + "."})
 	}
 
 	a.points(each(filter(a.v.Uses, func(u analysis.UseCase) bool { return !u.Measured() }),
@@ -349,15 +293,10 @@ func (a *article) limits() {
 
 // constantWords names the levels that all cells of a run share.
 func (v *view) constantWords() string {
-	varying := v.varying(v.all)
-	var words []string
-	for _, name := range v.sorted(v.all[0].Factors) {
-		level := v.all[0].Factors[name]
-		if !slices.Contains(varying, name) && level != "" {
-			words = append(words, name+" "+level)
-		}
-	}
-	return strings.Join(words, ", ")
+	f := v.all[0].Factors
+	return joined(", ", each(without(v.sorted(f), v.varying(v.all)...), func(name string) string {
+		return around(name+" ", f[name], "")
+	})...)
 }
 
 // repeat writes the command that repeats the run, and what the plan varied.
@@ -382,62 +321,15 @@ func (a *article) repeat() {
 
 	a.fence([]string{v.Run.Command})
 	if a.hasPlan {
-		a.line("The plan, for chokepoint run: [" + planFile + "](" + planFile + ").")
-		a.gap()
+		a.block("The plan, for chokepoint run: [" + planFile + "](" + planFile + ").")
 	}
 
-	a.line("The numbers of every cell, with their intervals: [" + cellsFile + "](" + cellsFile + ").")
-	a.gap()
+	a.block("The numbers of every cell, with their intervals: [" + cellsFile + "](" + cellsFile + ").")
 }
 
-// blocks writes blocks of the page in Markdown. It omits panels, and the tables behind charts.
-func (a *article) blocks(blocks []Block) {
-	for _, b := range blocks {
-		switch b := b.(type) {
-		case Prose:
-			for _, text := range b.Text {
-				a.paragraph(text)
-			}
-		case Points:
-			a.points(b.Text)
-		case Facts:
-			a.title(b.Title)
-			for _, f := range b.Items {
-				a.item(Item{Kind: f.Name, Text: f.Value + f.Missing})
-			}
-		case List:
-			a.title(b.Title)
-			a.items(b.Items)
-		case Table:
-			if !b.Folded {
-				a.table(b)
-			}
-		case Figure:
-			a.picture(b)
-		case Fold:
-			if !slices.ContainsFunc(b.Blocks, func(in Block) bool { return in.kind() == Figure{}.kind() }) {
-				a.title(b.Title)
-			}
-
-			a.blocks(b.Blocks)
-		}
-
-		a.gap()
-	}
-}
-
-// title writes the title of a list.
-func (a *article) title(text string) {
-	if text != "" {
-		a.gap()
-		a.line("**" + escape(text) + "**")
-		a.gap()
-	}
-}
-
-// picture adds a figure as SVG and PNG, and shows the SVG. The alternative text describes the figure's
+// addPicture adds a figure as SVG and PNG, and shows the SVG. The alternative text describes the figure's
 // content.
-func (a *article) picture(f Figure) {
+func (a *article) addPicture(f Figure) {
 	s := a.v.figureSheet(f)
 	name := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))
 	taken := func(p File) bool { return p.Name == name+".svg" }
@@ -462,9 +354,6 @@ func (a *article) picture(f Figure) {
 	}
 
 	alt := joined(". ", s.Title, s.Draw.Draw(s.Natural).label)
-	a.gap()
-	a.line("![" + escape(alt) + "](" + name + ".svg)")
-	a.gap()
-	a.line(joined(" ", escape(f.Caption), points))
-	a.gap()
+	a.block("![" + escape(alt) + "](" + name + ".svg)")
+	a.block(joined(" ", escape(f.Caption), points))
 }

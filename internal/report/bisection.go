@@ -2,7 +2,6 @@ package report
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -11,8 +10,7 @@ import (
 // BisectionMarkdown writes the log of a bisection. It consists of the answer, and a table with a row for each
 // version.
 func BisectionMarkdown(x *analysis.Bisection) []byte {
-	t := Table{Columns: []Column{{Head: "version"}, {Head: "side"}, {Head: "boots", Numeric: true},
-		{Head: "ratio to good", Numeric: true}, {Head: "95 % interval", Numeric: true}}}
+	t := Table{Columns: columns("version", "side", "#boots", "#ratio to good", "#95 % interval")}
 	for _, v := range x.Versions {
 		row := []string{v.Name, v.Side, strconv.Itoa(v.Boots), "", ""}
 		if v.Ratio > 0 {
@@ -24,12 +22,10 @@ func BisectionMarkdown(x *analysis.Bisection) []byte {
 			row[1] = "left out: " + v.Skipped
 		}
 
-		t.Rows = append(t.Rows, TableRow{Cells: each(row, func(text string) TableCell {
-			return TableCell{Text: text}
-		})})
+		t.row(each(row, func(text string) TableCell { return TableCell{Text: text} }))
 	}
 
 	m := &markdown{}
 	m.sections([]Section{{Title: "Bisection " + x.ID, Blocks: []Block{Prose{Text: x.Summary}, t}}})
-	return []byte(strings.TrimSpace(m.b.String()) + "\n")
+	return m.text()
 }

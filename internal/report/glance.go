@@ -10,7 +10,7 @@ import (
 
 // Glance renders the current state of a node for a terminal of the given width.
 func Glance(g *analysis.Glance, width int, colour bool) string {
-	t := &terminal{width: max(width, 40), colour: colour}
+	t := newTerminal(width, colour)
 	names := 0
 	for _, c := range g.Cores {
 		names = max(names, len(c.Name))

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -25,10 +26,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
 
-	m.line("Measured: " + strings.Join(facts, "; ") + ".")
-	m.gap()
+	m.block("Measured: " + strings.Join(facts, "; ") + ".")
 	m.fence([]string{d.Run.Command})
-	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
+	return m.text(), nil
 }
 
 // Brief renders the content of Screen as Markdown for a forum post, with the run, the machine and the date.
@@ -37,47 +37,83 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	m := &markdown{}
 	m.sections(screenSections(v, 0))
 	m.points([]string{strings.Join(v.footWords(v.all), "; ")})
-	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
+	return m.text(), nil
 }
 
-type markdown struct{ paragraphs }
+type markdown struct {
+	paragraphs
+	picture func(Figure) // writes a figure; nil: as text
+}
+
+func (m *markdown) text() []byte { return []byte(strings.TrimSpace(m.b.String()) + "\n") }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
+
+// block writes Markdown between empty lines, unless it is "".
+func (m *markdown) block(text string) {
+	if text != "" {
+		m.gap()
+		m.line(text)
+		m.gap()
+	}
+}
+
+func (m *markdown) paragraph(text string) { m.block(escape(text)) }
+
+// title writes the title of a section or list.
+func (m *markdown) title(text string) { m.block(around("**", escape(text), "**")) }
 
 // sections writes sections one after the other. The first section consists of a title and text.
 func (m *markdown) sections(all []Section) {
 	for _, s := range all {
-		if s.Title != "" {
-			m.line("**" + escape(s.Title) + "**")
-			m.gap()
-		}
+		m.title(s.Title)
+		m.blocks(s.Blocks)
+	}
+}
 
-		for _, b := range s.Blocks {
-			switch b := b.(type) {
-			case Prose:
-				for _, text := range b.Text {
-					m.line(escape(text))
-					m.gap()
-				}
-			case Facts:
-				for _, f := range b.Items {
-					m.line("- **" + escape(f.Name) + "**: " + escape(joined(". ", f.Value+bracket(f.Aside),
-						joined("; ", f.lines()...))))
-				}
-			case List:
-				m.items(b.Items)
-			case Table:
+// blocks writes blocks. It omits panels, and the tables behind charts.
+func (m *markdown) blocks(blocks []Block) {
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case Prose:
+			for _, text := range b.Text {
+				m.paragraph(text)
+			}
+		case Points:
+			m.points(b.Text)
+		case Facts:
+			m.title(b.Title)
+			for _, f := range b.Items {
+				value := f.Value + f.Missing + bracket(f.Aside)
+				m.item(Item{Kind: f.Name, Text: joined(". ", value, joined("; ", f.lines()...))})
+			}
+		case List:
+			m.title(b.Title)
+			m.items(b.Items)
+		case Table:
+			if !b.Folded {
 				m.table(b)
-			case Figure:
-				m.line(escape(b.Title + ": " + b.Caption))
-				m.gap()
+			}
+		case Figure:
+			if m.picture != nil {
+				m.picture(b)
+			} else {
+				m.paragraph(b.Title + ": " + b.Caption)
 				m.fence(b.Text)
 			}
+		case Fold:
+			if !slices.ContainsFunc(b.Blocks, isFigure) {
+				m.title(b.Title)
+			}
+
+			m.blocks(b.Blocks)
 		}
 
 		m.gap()
 	}
 }
+
+func isFigure(b Block) bool { return b.kind() == Figure{}.kind() }
 
 func (m *markdown) points(texts []string) {
 	for _, text := range texts {
@@ -97,11 +133,7 @@ func (m *markdown) fence(lines []string) {
 
 // table writes a Markdown table. Each field contains a median with its interval and other details.
 func (m *markdown) table(t Table) {
-	if t.Of != "" {
-		m.line("**" + escape(t.Of) + "**")
-		m.gap()
-	}
-
+	m.title(t.Of)
 	m.row(each(t.Columns, func(c Column) string { return escape(c.Head + bracket(c.Sub)) }))
 	m.row(each(t.Columns, func(c Column) string {
 		if c.Numeric {
@@ -137,10 +169,7 @@ func (m *markdown) table(t Table) {
 	}
 
 	m.gap()
-	if t.Caption != "" {
-		m.line(escape(t.Caption))
-		m.gap()
-	}
+	m.paragraph(t.Caption)
 }
 
 func (m *markdown) row(fields []string) { m.line("| " + strings.Join(fields, " | ") + " |") }

@@ -35,7 +35,7 @@ func Screen(d *analysis.Document, width int, colour bool) string {
 
 // screenText renders the screen. A higher value of dense saves lines.
 func screenText(v *view, dense, width int, colour bool) string {
-	t := &terminal{width: max(width, 40), colour: colour}
+	t := newTerminal(width, colour)
 	t.sections(screenSections(v, dense))
 	text := strings.TrimRight(t.b.String(), "\n") + "\n"
 	if dense > 0 {
@@ -66,34 +66,19 @@ const (
 //     the cause leaves unexplained.
 //   - From 7, the second cause is not shown.
 func screenSections(v *view, dense int) []Section {
-	h := headOf(v)
-	out := []Section{headSection(v, runWords(v))}
-	add := func(title string, blocks ...Block) {
-		if len(blocks) > 0 {
-			out = append(out, Section{Title: title, Blocks: blocks})
-		}
-	}
-	if missed(v) > 0 {
-		add("Requirements", List{Items: missedItems(v)})
-	}
-
-	add("", screenTables(v, dense)...)
+	out := outline{headSection(v, runWords(v))}
+	out.list("Requirements", filter(thresholdItems(v), func(it Item) bool { return it.Tone == Bad }))
+	out.add("", screenTables(v, dense)...)
 	if facts := bottleneckFacts(v, dense); len(facts.Items) > 0 {
-		add("Bottleneck", facts)
+		out.add("Bottleneck", facts)
 	}
 
-	if items := cipherLines(v); len(items) > 0 {
-		add("Ciphers", List{Items: items})
-	}
-
-	if items := each(v.Soaks, soakItem); len(items) > 0 {
-		add("Soak", List{Items: items})
-	}
-
+	out.list("Ciphers", cipherLines(v))
+	out.list("Soak", each(v.Soaks, soakItem))
 	rest := Facts{RunIn: true}
 	rest.say("Experiment", each(v.experiments(), func(p diagnosis.Proof) string { return p.Text })...)
 	rest.say("Latency", v.worstAdded())
-	cautions, skipped := cautionLines(v, h), skippedCounts(v)
+	cautions, skipped := cautionLines(v), skippedCounts(v)
 	if dense > 1 {
 		cautions = firstOf(cautions, 1)
 	}
@@ -104,11 +89,25 @@ func screenSections(v *view, dense int) []Section {
 
 	rest.say("Caution", cautions...)
 	rest.say("Skipped", skipped...)
-	if len(rest.Items) > 0 {
-		add("", rest)
-	}
-
+	out.add("", rest)
 	return out
+}
+
+// outline holds the sections of a text without a page's charts.
+type outline []Section
+
+// add appends a section with blocks.
+func (o *outline) add(title string, blocks ...Block) {
+	if len(blocks) > 0 {
+		*o = append(*o, Section{Title: title, Blocks: blocks})
+	}
+}
+
+// list appends a section with items.
+func (o *outline) list(title string, items []Item) {
+	if len(items) > 0 {
+		o.add(title, List{Items: items})
+	}
 }
 
 // firstOf returns the first n lines, followed by a line with the number of omitted lines.
@@ -131,27 +130,15 @@ func (f *Facts) say(name string, lines ...string) {
 
 // headSection names the run and its machines.
 func headSection(v *view, title string) Section {
-	s := Section{Title: title}
-	words := sentences(machine(v.Environment), around("router: ", firmware(v.Environment), ""))
+	texts := []string{machine(v.Environment), around("router: ", firmware(v.Environment), "")}
 	for _, c := range v.Caveats {
 		if slices.Contains(scopes, c.Kind) {
-			words = joined(" ", words, sentences(c.Text))
+			texts = append(texts, c.Text)
 		}
 	}
 
-	if words != "" {
-		s.Blocks = append(s.Blocks, Prose{Text: []string{words}})
-	}
-
-	for _, w := range v.Ways {
-		s.Blocks = append(s.Blocks, Prose{Text: []string{w.Words()}})
-	}
-
-	if items := pathLines(v); len(items) > 0 {
-		s.Blocks = append(s.Blocks, List{Items: items})
-	}
-
-	return s
+	words := append([]string{sentences(texts...)}, each(v.Ways, analysis.Way.Words)...)
+	return Section{Title: title, Blocks: []Block{Prose{once(nil, words...)}, List{Items: pathLines(v)}}}
 }
 
 // scopes lists the caveats about what was measured. They are shown in the head.
@@ -193,12 +180,6 @@ func runWords(v *view) string {
 
 	return joined(" · ", v.Run.Name, v.Run.Device, v.Run.Plan, around("run ", v.Run.ID, ""), where, took,
 		extent(v), unfinished)
-}
-
-// missedItems lists the missed requirements.
-func missedItems(v *view) []Item {
-	plain := func(s string) string { return s }
-	return filter(thresholdItems(v, plain, plain), func(it Item) bool { return it.Tone == Bad })
 }
 
 // screenTables returns the tables of results, of searches or of cells.
@@ -838,10 +819,10 @@ func (v *view) change(kind string) string {
 
 // cautionLines lists the limitations of the numbers, and what to do about them. It omits limitations that
 // users cannot change, and limitations that the head states.
-func cautionLines(v *view, h head) []string {
+func cautionLines(v *view) []string {
 	var out []string
 	stopped := slices.ContainsFunc(v.Caveats, func(c record.Caveat) bool { return c.Kind == "incomplete" })
-	for _, it := range h.Alerts {
+	for _, it := range headOf(v).Alerts {
 		said := slices.Contains(inNotes, it.Kind) || stopped && it.Kind == v.Run.Status
 		if !said {
 			out = append(out, strings.TrimRight(it.Text, "."))

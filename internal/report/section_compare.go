@@ -72,14 +72,13 @@ func thresholdTable(v *view) Table {
 	return t
 }
 
-// thresholdItems returns a line for each row of thresholdTable. The function quote formats the requirement,
-// and escape formats the label.
-func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
+// thresholdItems returns a line for each row of thresholdTable.
+func thresholdItems(v *view) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
 		outcome := r.Cells[0]
 		at := func(i int) string { return strings.TrimPrefix(r.Cells[i].Text, none.Text) }
-		out = append(out, items(outcome.Text, outcome.Tone, quote(at(1))+around(" in ", escape(at(2)), "")+
-			around(", measured ", at(3), "")+around(": ", escape(at(4)), ""))...)
+		out = append(out, items(outcome.Text, outcome.Tone, at(1)+around(" in ", at(2), "")+
+			around(", measured ", at(3), "")+around(": ", at(4), ""))...)
 	}
 	return out
 }

@@ -596,7 +596,7 @@ func remedyItem(r diagnosis.Remedy) Item {
 // Diagnosis renders the diagnoses of the selected cells for the diagnose command.
 func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
-	t := &terminal{width: max(width, 40), colour: colour}
+	t := newTerminal(width, colour)
 	for _, f := range v.found() {
 		t.wrap("", "  ", v.who(f, 0)+": "+f.Verdict.Text+f.sure(), bold)
 		if len(f.Labels) > 2 {
@@ -620,11 +620,11 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 		t.gap()
 	}
 
-	t.list("Not examined", v.unexamined())
+	var rest outline
+	rest.list("Not examined", v.unexamined())
 	if len(v.found()) == 0 {
-		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
-		t.gap()
-		t.list("Failed", items("", Plain, distinct(v.Trials, func(x analysis.TrialView) string {
+		rest.add("", Prose{[]string{"Run " + v.Run.ID + " has no cell with a load that was measured."}})
+		rest.list("Failed", items("", Plain, distinct(v.Trials, func(x analysis.TrialView) string {
 			if x.Failure == nil {
 				return ""
 			}
@@ -632,5 +632,6 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 		})...))
 	}
 
+	t.sections(rest)
 	return t.b.String()
 }

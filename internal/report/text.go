@@ -17,7 +17,7 @@ import (
 // piece of evidence. Colour only repeats what the text states.
 func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
-	t := &terminal{width: max(width, 40), colour: colour}
+	t := newTerminal(width, colour)
 	t.sections(fullSections(v, each(resultTables(v), terminalTable)))
 	return t.b.String()
 }
@@ -31,46 +31,35 @@ func fullSections(v *view, tables []Table) []Section {
 		title += " · " + record.RunDone
 	}
 
-	out := []Section{headSection(v, title)}
-	add := func(title string, blocks ...Block) {
-		if len(blocks) > 0 {
-			out = append(out, Section{Title: title, Blocks: blocks})
-		}
-	}
-	list := func(title string, items []Item) {
-		if len(items) > 0 {
-			add(title, List{Items: items})
-		}
-	}
-	plain := func(s string) string { return s }
-	list("Requirements", thresholdItems(v, plain, plain))
+	out := outline{headSection(v, title)}
+	out.list("Requirements", thresholdItems(v))
 	for _, t := range slices.Concat(tables, v.openTables(), briefTables(v)) {
-		add("", t)
+		out.add("", t)
 	}
 
-	list("Bottleneck", v.verdictItems())
-	list("Experiments", items("", Plain, each(v.experiments(), func(p diagnosis.Proof) string {
+	out.list("Bottleneck", v.verdictItems())
+	out.list("Experiments", items("", Plain, each(v.experiments(), func(p diagnosis.Proof) string {
 		return strings.Join(v.proofWords(p), "; ")
 	})...))
 	if v.Searching != nil {
-		list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
+		out.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}
 
-	list("Latency", findingItems(v))
-	list("In words", items("", Plain, v.words(h)...))
-	add("Comparisons", comparisonBlocks(v)...)
-	list("Scaling", scalingLines(v))
-	list("Soak", soakLines(v))
-	list("Ciphers", cipherLines(v))
-	list("Caution", slices.Concat(h.Alerts, h.Caveats, trialNotes(v, resultTables(v)...)))
-	list("Not measured", items("", Quiet, skippedLines(v)...))
+	out.list("Latency", findingItems(v))
+	out.list("In words", items("", Plain, v.words(h)...))
+	out.add("Comparisons", comparisonBlocks(v)...)
+	out.list("Scaling", scalingLines(v))
+	out.list("Soak", soakLines(v))
+	out.list("Ciphers", cipherLines(v))
+	out.list("Caution", slices.Concat(h.Alerts, h.Caveats, trialNotes(v, resultTables(v)...)))
+	out.list("Not measured", items("", Quiet, skippedLines(v)...))
 	for _, p := range v.pictures() {
-		add("", p)
+		out.add("", p)
 	}
 
-	list(FoundTitle, foundItems(v, false))
+	out.list(FoundTitle, foundItems(v, false))
 	if v.importedFrom() == "" { // chokepoint did not see the nodes of an imported run
-		add("", Prose{Text: []string{"Observing cost " + unit.Percent(v.Observing.CoreRatio) +
+		out.add("", Prose{Text: []string{"Observing cost " + unit.Percent(v.Observing.CoreRatio) +
 			" of one core (" + unit.Percent(v.Observing.ChargedRatio) + " with the interrupts that were " +
 			"charged to it); the five fast sources " + unit.Percent(v.Observing.FastRatio) + "."}})
 	}
@@ -94,6 +83,10 @@ type terminal struct {
 	paragraphs
 	width  int
 	colour bool
+}
+
+func newTerminal(width int, colour bool) *terminal {
+	return &terminal{width: max(width, 40), colour: colour}
 }
 
 const (
@@ -155,7 +148,7 @@ func widest(lines []string) int {
 
 // words returns the summary without the sentences about the path.
 func (v *view) words(h head) []string {
-	ways := each(v.Ways, func(w analysis.Way) string { return w.Words() })
+	ways := each(v.Ways, analysis.Way.Words)
 	return filter(append([]string{h.Lead}, h.Points...), func(text string) bool {
 		return text != "" && !slices.Contains(ways, text)
 	})
@@ -283,19 +276,6 @@ func (f Facts) columns(room, wide, aside int) []string {
 	return out
 }
 
-func (t *terminal) list(title string, items []Item) {
-	if len(items) == 0 {
-		return
-	}
-
-	t.line(t.paint(bold, title))
-	for _, it := range items {
-		t.item("  ", it)
-	}
-
-	t.gap()
-}
-
 func (t *terminal) item(indent string, it Item) {
 	text := joined(": ", it.Kind, it.Text) + bracket(strings.Join(it.Evidence, "; "))
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
@@ -383,7 +363,7 @@ func (t *terminal) table(tab Table) {
 
 // Lines renders a table for a terminal of the given width: in columns if they fit, else in paragraphs.
 func (tab Table) Lines(width int) string {
-	t := &terminal{width: max(width, 40)}
+	t := newTerminal(width, false)
 	t.table(tab)
 	return t.b.String()
 }
