@@ -180,13 +180,9 @@ func (v *view) rates() rates {
 		return loaded(c) || enciphered(c) || has(c, metrics.Number)
 	})
 	out := rates{Cells: len(cells), Spread: pageIntervalHead(cells)}
-	var all []string // includes "", for cells without the factor
-	for _, c := range cells {
-		index(&all, c.Factors[v.line])
-	}
-
+	all, by := grouped(cells, func(c *analysis.Cell) string { return c.Factors[v.line] })
 	for _, level := range all {
-		alike := filter(cells, func(c *analysis.Cell) bool { return c.Factors[v.line] == level })
+		alike := by[level]
 		words := each(alike, v.cellWords)
 		shared := filter(words[0], func(word string) bool {
 			return !slices.ContainsFunc(words, func(w []string) bool { return !slices.Contains(w, word) })

@@ -333,29 +333,20 @@ func (v *view) rttText(c *analysis.Cell) string {
 // the same reason share a note. The number of explained marks is limited to most.
 func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 	marks = map[*analysis.Cell]string{}
-	var shared []sharedNote
+	var shared sharedNotes
 	for i, c := range v.all {
 		for _, r := range c.Reasons {
-			item := reasonItem(c.Grade, r)
-			k := slices.IndexFunc(shared, func(n sharedNote) bool {
-				return n.item.Kind == item.Kind && likeText(n.texts[0], item.Text)
-			})
-			if k < 0 {
-				k = len(shared)
-				shared = append(shared, sharedNote{item: item})
-			}
-
-			shared[k].add(i, item)
+			shared.add(i, reasonItem(c.Grade, r), false)
 		}
 	}
 
-	for k := range shared {
+	for k, note := range shared {
 		sign := "!"
 		if len(shared) > 1 {
 			sign += mark(k)
 		}
 
-		for _, i := range shared[k].rows {
+		for _, i := range note.rows {
 			marks[v.all[i]] = joined(" ", marks[v.all[i]], sign)
 		}
 
@@ -364,8 +355,8 @@ func (v *view) marks(most int) (marks map[*analysis.Cell]string, notes []Item) {
 		}
 
 		if k < most {
-			item := shared[k].merged()
-			grades := distinct(shared[k].rows, func(i int) string { return v.all[i].Grade })
+			item := note.merged()
+			grades := distinct(note.rows, func(i int) string { return v.all[i].Grade })
 			item.Kind = sign + " " + strings.Join(grades, " or ") + ", " + item.Kind
 			notes = append(notes, item)
 		}
@@ -383,31 +374,23 @@ type group struct {
 // groupRow is a cell with the words that distinguish it within its group. label consists of these words,
 // without words that repeat the row above.
 type groupRow struct {
-	cell        *analysis.Cell
-	words       []string
-	full, label string
+	cell              *analysis.Cell
+	words             []string
+	head, full, label string
 }
 
 // groups groups the cells by tunnel, protocol and settings, in the order of the plan.
 func (v *view) groups(cells []*analysis.Cell) []group {
-	var out []group
-	for _, c := range cells {
-		first, words := v.headAndRest(c)
-		head := strings.Join(first, " ")
-		i := slices.IndexFunc(out, func(g group) bool { return g.head == head })
-		if i < 0 {
-			i = len(out)
-			out = append(out, group{head: head})
-		}
-
-		out[i].rows = append(out[i].rows, groupRow{cell: c, words: words, full: strings.Join(words, " ")})
-	}
-
-	for i := range out {
-		out[i].order()
-	}
-
-	return out
+	rows := each(cells, func(c *analysis.Cell) groupRow {
+		head, words := v.headAndRest(c)
+		return groupRow{cell: c, head: strings.Join(head, " "), words: words, full: strings.Join(words, " ")}
+	})
+	heads, by := grouped(rows, func(r groupRow) string { return r.head })
+	return each(heads, func(head string) group {
+		g := group{head, by[head]}
+		g.order()
+		return g
+	})
 }
 
 // order sorts the rows of a group by their words, in order of first occurrence. It aligns the words in
@@ -846,18 +829,13 @@ var inNotes = []string{evidence.GradeSuspect, evidence.GradeFailed, alertNotReac
 // skippedCounts groups skipped cells by the reason why they were not measured. For each reason, it names the
 // first cell and counts the others.
 func skippedCounts(v *view) []string {
-	count := map[string]int{}
-	first := map[string]string{}
-	for _, k := range v.Skipped {
-		count[k.Reason]++
-		first[k.Reason] = cmp.Or(first[k.Reason], k.Label)
-	}
-
-	return append(distinct(v.Skipped, func(k record.Skipped) string {
-		n := count[k.Reason]
-		if first[k.Reason] == "" || n == 1 {
-			return cmp.Or(first[k.Reason], unit.Count(n, "cell")) + ": " + k.Reason
+	reasons, by := grouped(v.Skipped, func(k record.Skipped) string { return k.Reason })
+	return append(each(reasons, func(reason string) string {
+		n := len(by[reason])
+		first := cmp.Or(each(by[reason], func(k record.Skipped) string { return k.Label })...)
+		if first == "" || n == 1 {
+			return cmp.Or(first, unit.Count(n, "cell")) + ": " + reason
 		}
-		return fmt.Sprintf("%s and %d more: %s", first[k.Reason], n-1, k.Reason)
+		return fmt.Sprintf("%s and %d more: %s", first, n-1, reason)
 	}), v.Run.Cuts...)
 }

@@ -39,17 +39,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		return ok && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
 	})
 	names := v.lineNames(cells, d)
-	byLine := map[string][]*analysis.Cell{}
-	var order []string
-	for _, c := range cells {
-		key := v.setWords(c.Factors, names)
-		if byLine[key] == nil {
-			order = append(order, key)
-		}
-
-		byLine[key] = append(byLine[key], c)
-	}
-
+	order, byLine := grouped(cells, func(c *analysis.Cell) string { return v.setWords(c.Factors, names) })
 	k := curves{Label: yName + " against " + xName, XName: xName, YName: yName, Unit: v.unitOf(metric)}
 	var legend []LegendItem
 	var used []*analysis.Cell

@@ -573,14 +573,11 @@ func classWords(class string) string { return strings.ReplaceAll(class, "-", " "
 
 // gaps lists the classes of causes that could not be examined, grouped by reason.
 func gaps(all []diagnosis.Gap) []string {
-	var reasons []string
-	classes := map[string][]string{}
-	for _, g := range all {
-		reasons = once(reasons, g.Why)
-		classes[g.Why] = append(classes[g.Why], classWords(g.Class))
-	}
-
-	return each(reasons, func(why string) string { return strings.Join(classes[why], ", ") + ": " + why })
+	reasons, by := grouped(all, func(g diagnosis.Gap) string { return g.Why })
+	return each(reasons, func(why string) string {
+		classes := each(by[why], func(g diagnosis.Gap) string { return classWords(g.Class) })
+		return strings.Join(classes, ", ") + ": " + why
+	})
 }
 
 // remedyItem describes a remedy with its commands and its risk.

@@ -46,18 +46,19 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 	rest := independent(cells, without(names, line), line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}
 	var limits, ceilings bool
-	for _, c := range cells {
-		key := cmp.Or(v.setWords(c.Factors, rest), c.Label)
-		i := slices.IndexFunc(b.Groups, func(g barGroup) bool { return g.Name == key })
-		if i < 0 {
-			i = len(b.Groups)
-			b.Groups = append(b.Groups, barGroup{Name: key})
+	groups, by := grouped(cells, func(c *analysis.Cell) string {
+		return cmp.Or(v.setWords(c.Factors, rest), c.Label)
+	})
+	for _, name := range groups {
+		g := barGroup{Name: name}
+		for _, c := range by[name] {
+			one := v.bar(c, metric)
+			limits = limits || one.Limit > 0
+			ceilings = ceilings || one.Ceiling > 0
+			g.Bars = append(g.Bars, one)
 		}
 
-		one := v.bar(c, metric)
-		limits = limits || one.Limit > 0
-		ceilings = ceilings || one.Ceiling > 0
-		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
+		b.Groups = append(b.Groups, g)
 	}
 
 	title := what

@@ -220,32 +220,21 @@ const unknown = "n/a"
 // addNotes adds notes for the cells' caveats and reasons, and for missing numbers. Texts that differ only
 // in numbers become one note with a range. A reason that applies to a single cell is shown below its row.
 func (t *Table) addNotes(cells []*analysis.Cell) {
-	var notes []sharedNote
-	add := func(row int, item Item, caveat bool) {
-		i := slices.IndexFunc(notes, func(n sharedNote) bool {
-			return n.item.Kind == item.Kind && n.caveat == caveat && likeText(n.texts[0], item.Text)
-		})
-		if i < 0 {
-			i = len(notes)
-			notes = append(notes, sharedNote{item: item, caveat: caveat})
-		}
-
-		notes[i].add(row, item)
-	}
+	var notes sharedNotes
 	for row, c := range cells {
 		for _, k := range c.Caveats {
-			add(row, caveatItem(k), true)
+			notes.add(row, caveatItem(k), true)
 		}
 
 		for _, r := range c.Reasons {
-			add(row, reasonItem(c.Grade, r), false)
+			notes.add(row, reasonItem(c.Grade, r), false)
 		}
 
 		for _, cell := range t.Rows[row].Cells {
 			why, _, _ := strings.Cut(cell.Long, "\n")
 			if cell.Text == unknown && c.Runs > 0 {
 				text := strings.Replace(why, ": unavailable: ", ": ", 1)
-				add(row, Item{Kind: unknown, Text: text, Tone: Quiet}, true)
+				notes.add(row, Item{Kind: unknown, Text: text, Tone: Quiet}, true)
 			}
 		}
 	}
@@ -298,7 +287,19 @@ type sharedNote struct {
 	texts  []string
 }
 
-func (n *sharedNote) add(row int, item Item) {
+type sharedNotes []*sharedNote
+
+// add adds the item of a row to the note that differs from it only in quantities.
+func (all *sharedNotes) add(row int, item Item, caveat bool) {
+	i := slices.IndexFunc(*all, func(n *sharedNote) bool {
+		return n.item.Kind == item.Kind && n.caveat == caveat && likeText(n.texts[0], item.Text)
+	})
+	if i < 0 {
+		i = len(*all)
+		*all = append(*all, &sharedNote{item: item, caveat: caveat})
+	}
+
+	n := (*all)[i]
 	if !slices.Contains(n.rows, row) {
 		n.rows = append(n.rows, row)
 	}

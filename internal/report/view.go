@@ -245,6 +245,20 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
+// grouped groups the elements of list by key. keys has the keys in the order of their first elements.
+func grouped[T any](list []T, key func(T) string) (keys []string, by map[string][]T) {
+	by = map[string][]T{}
+	for _, x := range list {
+		k := key(x)
+		if by[k] == nil {
+			keys = append(keys, k)
+		}
+
+		by[k] = append(by[k], x)
+	}
+	return keys, by
+}
+
 // sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
