@@ -70,7 +70,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 		lines = append(lines, line)
 	}
 
-	return v.table(lines)
+	return inCSV(lines)
 }
 
 // skipped returns the skipped cells. A reason for skipping has no kind, so its text takes the place of the

@@ -108,20 +108,17 @@ func ComparisonSections(c *analysis.RunComparison, docs [2]*analysis.Document) [
 		summary.add(List{Items: items("", Doubt, ForeignWords(d)...)})
 	}
 
-	worse := List{Title: "Worse in B"}
+	var worse []Item
 	for _, r := range c.Regressions {
 		item := Item{Text: labels[r.Factors.Key()] + ": " + r.Text, Tone: Bad}
 		if r.Suspect {
 			item.Kind, item.Tone = "suspect", Doubt
 		}
 
-		worse.Items = append(worse.Items, item)
+		worse = append(worse, item)
 	}
 
-	if len(worse.Items) > 0 {
-		summary.add(worse)
-	}
-
+	summary.list("Worse in B", worse)
 	all := []Section{summary}
 	rows := ComparisonRows(c, labels)
 	if len(rows) > 1 {

@@ -17,9 +17,14 @@ import (
 
 // JSON returns the document as indented JSON, which is the output of show --json.
 func JSON(d *analysis.Document) ([]byte, error) {
-	b, err := json.MarshalIndent(d, "", "  ")
+	return indented("document of run "+d.Run.ID, d)
+}
+
+// indented returns indented JSON. what names the value in errors.
+func indented(what string, value any) ([]byte, error) {
+	b, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("encode document of run %s: %v", d.Run.ID, err)
+		return nil, fmt.Errorf("encode %s: %v", what, err)
 	}
 	return append(b, '\n'), nil
 }
@@ -45,19 +50,16 @@ func CSVLong(d *analysis.Document) ([]byte, error) {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
 	}
 
-	return v.table(lines)
+	return inCSV(lines)
 }
 
-// table writes CSV with a UTF-8 byte order mark, which spreadsheets need to detect the encoding.
-func (v *view) table(lines [][]string) ([]byte, error) {
+// inCSV returns CSV with a UTF-8 byte order mark, which spreadsheets need to detect the encoding.
+func inCSV(lines [][]string) ([]byte, error) {
 	out := bytes.NewBufferString("\uFEFF")
 	w := csv.NewWriter(out)
 	w.UseCRLF = true // RFC 4180
-	if err := w.WriteAll(lines); err != nil {
-		return nil, fmt.Errorf("write CSV of run %s: %v", v.Run.ID, err)
-	}
-
-	return out.Bytes(), nil
+	err := w.WriteAll(lines)
+	return out.Bytes(), err
 }
 
 // asText puts an apostrophe before text that a spreadsheet would interpret as a formula.

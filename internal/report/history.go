@@ -2,15 +2,13 @@ package report
 
 import (
 	_ "embed" // the page's template
-	"encoding/json"
 	"fmt"
-	"html/template"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/history"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -22,30 +20,19 @@ import (
 var historyTemplate string
 
 // HistoryJSON returns the document as indented JSON.
-func HistoryJSON(h *history.History) ([]byte, error) {
-	b, err := json.MarshalIndent(h, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode history of plan %s: %v", h.Plan, err)
-	}
-	return append(b, '\n'), nil
-}
+func HistoryJSON(h *history.History) ([]byte, error) { return indented("history of plan "+h.Plan, h) }
 
 // HistoryCSV writes a line for each cell and run, including the results of the canary firmware.
 func HistoryCSV(h *history.History) ([]byte, error) {
 	lines := [][]string{{"cell", "label", "metric", "unit", "started", "run", "name", "firmware", "kernel",
 		"canary", "n", "median", "low", "high", "grade", "missing", "change", "status"}}
-	for i := range h.Cells {
-		c := &h.Cells[i]
-		for _, p := range c.Points {
-			lines = append(lines, pointLine(c, p, false))
-		}
-
-		for _, p := range c.Canary {
-			lines = append(lines, pointLine(c, p, true))
+	for _, c := range h.Cells {
+		for i, p := range slices.Concat(c.Points, c.Canary) {
+			lines = append(lines, pointLine(&c, p, i >= len(c.Points)))
 		}
 	}
 
-	return newView(&analysis.Document{}).table(lines)
+	return inCSV(lines)
 }
 
 func pointLine(c *history.Cell, p history.Point, canary bool) []string {
@@ -101,15 +88,14 @@ func ChangeWords(c *history.Cell, x history.Change) string {
 // proposed or, unless strict is set, suspect.
 func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: printable("chokepoint history " + h.Plan + " on " + h.Device)}
-	for i := range h.Cells {
-		c := &h.Cells[i]
+	for _, c := range h.Cells {
 		t := junitCase{Class: "history", Name: printable(c.Label)}
 		property(&t.Properties, "id", c.ID)
 		property(&t.Properties, "metric", c.Metric.Name)
 		property(&t.Properties, "runs", strconv.Itoa(len(c.Points)))
 		x, bad := c.Regressed(strict)
 		if len(c.Changes) > 0 {
-			reason := &junitReason{printable(ChangeWords(c, x))}
+			reason := &junitReason{printable(ChangeWords(&c, x))}
 			property(&t.Properties, "ratio", decimal(x.Ratio))
 			t.Out = strings.Join(append([]string{reason.Message}, each(x.Causes, printable)...), "\n")
 			switch {
@@ -141,42 +127,24 @@ func HistorySVG(h *history.History) ([]byte, error) {
 	return s.drawn(c.Points[len(c.Points)-1].Run, "history", "svg", Size{})
 }
 
-// HistoryHTML returns a page with a chart and a table for each cell. The page needs no network.
-func HistoryHTML(h *history.History) ([]byte, error) { return LinkedHistoryHTML(h, nil) }
-
-// LinkedHistoryHTML returns the page of HistoryHTML, with links to a server's other pages at the top.
-func LinkedHistoryHTML(h *history.History, links []Link) ([]byte, error) {
-	var all []Section
-	for i := range h.Cells {
-		all = append(all, historySection(h, &h.Cells[i]))
-	}
-
-	functions := pageFunctions(newView(&analysis.Document{}))
-	functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
-	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
-	if err == nil {
-		t, err = t.New("history").Parse(historyTemplate)
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("parse template of a history: %v", err)
-	}
-
-	page, err := laidOut(t, pageScript, map[string]any{"Links": links, "History": h, "Sections": all})
-	if err != nil {
-		return nil, fmt.Errorf("lay out history of plan %s: %v", h.Plan, err)
-	}
-
-	return page, nil
+// HistoryHTML returns a page with a chart and a table for each cell, and with links to a server's other pages
+// at the top. The page needs no network.
+func HistoryHTML(h *history.History, links ...Link) ([]byte, error) {
+	return laidOut("history of plan "+h.Plan, layout(historyTemplate, nil), pageScript, map[string]any{
+		"Links":    links,
+		"History":  h,
+		"Sections": each(h.Cells, historySection),
+	})
 }
 
 // maxHistoryRows is the maximum number of runs in the table of a cell. Laying out thousands of rows would
 // take longer than everything else.
 const maxHistoryRows = 200
 
-func historySection(h *history.History, c *history.Cell) Section {
+func historySection(cell history.Cell) Section {
+	c := &cell
 	s := Section{ID: "cell-" + c.ID, Title: c.Label}
-	list := List{Title: "Changes"}
+	var changes []Item
 	for _, x := range c.Changes {
 		item := Item{Text: ChangeWords(c, x), Evidence: x.Causes}
 		if x.Better == history.Worse && x.Testbed != history.TestbedChanged {
@@ -186,7 +154,7 @@ func historySection(h *history.History, c *history.Cell) Section {
 			}
 		}
 
-		list.Items = append(list.Items, item)
+		changes = append(changes, item)
 	}
 
 	t := Table{
@@ -217,10 +185,7 @@ func historySection(h *history.History, c *history.Cell) Section {
 		Table:   &t,
 		Unsaved: true,
 	})
-	if len(list.Items) > 0 {
-		s.add(list)
-	}
-
+	s.list("Changes", changes)
 	return s
 }
 
@@ -259,11 +224,8 @@ func trendLegend(c *history.Cell) []LegendItem {
 		legend = []LegendItem{{"ceiling", "change point"}, {"line c1", "level between change points"}}
 	}
 
-	for _, p := range c.Points {
-		if p.Grade == evidence.GradeSuspect {
-			legend = append(legend, LegendItem{"hollow c1", "suspect"})
-			break
-		}
+	if slices.ContainsFunc(c.Points, func(p history.Point) bool { return p.Grade == evidence.GradeSuspect }) {
+		legend = append(legend, LegendItem{"hollow c1", suspectWord})
 	}
 
 	if len(c.Canary) > 0 {
@@ -315,21 +277,14 @@ func (t trend) Draw(width float64) *canvas {
 
 // bounds returns the range of the axis.
 func (t trend) bounds() (low, high float64) {
-	empty := true
-	for _, points := range [][]history.Point{t.Points, t.Canary} {
-		for _, p := range points {
-			if p.Value == nil {
-				continue
-			}
-
-			if empty {
-				low, high, empty = p.Value.Low, p.Value.High, false
-			}
-
+	low = math.MaxFloat64
+	for _, p := range slices.Concat(t.Points, t.Canary) {
+		if p.Value != nil {
 			low, high = min(low, p.Value.Low), max(high, p.Value.High)
 		}
 	}
 
+	low = min(low, high) // without a number, both are 0
 	room := max((high-low)/10, high/50)
 	return max(0, low-room), high + room
 }

@@ -34,15 +34,10 @@ func HTML(d *analysis.Document) ([]byte, error) { return LinkedHTML(d, nil) }
 // LinkedHTML returns the page of HTML, with links to the other pages of a server at the top.
 func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 	v := newView(d)
-	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
-	if err != nil {
-		return nil, fmt.Errorf("parse report template: %v", err)
-	}
-
 	h := headOf(v)
 	isBad := func(item Item) bool { return item.Tone == Bad }
 	alerts := filter(h.Alerts, isBad)
-	page, err := laidOut(t, pageScript, map[string]any{
+	return laidOut("report of run "+d.Run.ID, layout("", v), pageScript, map[string]any{
 		"Links":    links,
 		"Doc":      d,
 		"Head":     h,
@@ -51,20 +46,28 @@ func LinkedHTML(d *analysis.Document, links []Link) ([]byte, error) {
 		"Opening":  openingOf(v, len(alerts)),
 		"Sections": sections(v),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
-	}
-
-	return page, nil
 }
 
-// laidOut executes the template of a page with its style and script.
-func laidOut(t *template.Template, script string, page map[string]any) ([]byte, error) {
+// layout returns the template with the given text, which can use the templates of a report. "" means the
+// report. v is the view of the run on the page, or nil if the page shows no run.
+func layout(text string, v *view) *template.Template {
+	t := template.Must(template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate))
+	if text == "" {
+		return t
+	}
+	return template.Must(t.New("layout").Parse(text))
+}
+
+// laidOut executes the template of a page with its style and script. what names the page in errors.
+func laidOut(what string, t *template.Template, script string, page map[string]any) ([]byte, error) {
 	page["Style"] = template.CSS(themes() + pageStyle + chartStyle + seriesStyle())
 	page["Script"] = template.JS(script)
 	var out bytes.Buffer
-	err := t.Execute(&out, page)
-	return []byte(printable(out.String())), err
+	if err := t.Execute(&out, page); err != nil {
+		return nil, fmt.Errorf("lay out %s: %v", what, err)
+	}
+
+	return []byte(printable(out.String())), nil
 }
 
 // themes returns the CSS variables of the light and dark themes. The reader's system chooses the theme.
@@ -118,17 +121,22 @@ type savedFile struct {
 
 func pageFunctions(v *view) template.FuncMap {
 	return template.FuncMap{
-		"slug":       slug,
-		"hash":       hash,
-		"about":      about,
-		"mark":       mark,
-		"kind":       Block.kind,
-		"exact":      func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
-		"draw":       drawn,
-		"swatch":     func(class string) template.HTML { return template.HTML(swatch(class).svg("", "")) },
-		"saveFigure": func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
-		"savePanel":  func(all Panels, p Figure) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
-		"cell":       cellOf,
+		"slug":   slug,
+		"hash":   hash,
+		"about":  about,
+		"mark":   mark,
+		"kind":   Block.kind,
+		"exact":  func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
+		"draw":   drawn,
+		"swatch": func(class string) template.HTML { return template.HTML(swatch(class).svg("", "")) },
+		"saveFigure": func(f Figure) savedFile {
+			if v == nil { // a saved chart names its run
+				return savedFile{}
+			}
+			return saved(f.ID, v.figureSheet(f))
+		},
+		"savePanel": func(all Panels, p Figure) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
+		"cell":      cellOf,
 	}
 }
 

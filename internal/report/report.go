@@ -246,6 +246,13 @@ func sections(v *view) []Section {
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
 
+// list adds a list unless it is empty.
+func (s *Section) list(title string, items []Item) {
+	if len(items) > 0 {
+		s.add(List{title, items})
+	}
+}
+
 // columns parses headings of the form "head" or "head|second line". A heading with the prefix # belongs to a
 // column of numbers.
 func columns(heads ...string) []Column {

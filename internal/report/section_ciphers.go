@@ -19,10 +19,7 @@ func cipherSection(v *view, s *Section) {
 	for i := range v.Ciphers {
 		n := &v.Ciphers[i]
 		s.add(cipherFacts(n), List{Title: "Advice", Items: adviceItems(n)})
-		shares := shareItems(n)
-		if len(shares) > 0 {
-			s.add(List{Title: "What of the CPU's time in a tunnel is its cipher", Items: shares})
-		}
+		s.list("What of the CPU's time in a tunnel is its cipher", shareItems(n))
 	}
 
 	for _, library := range cipher.Libraries() {

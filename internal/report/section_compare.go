@@ -274,9 +274,7 @@ func comparisonBlocks(v *view) []Block {
 
 // findingSection lists further findings of the run.
 func findingSection(v *view, s *Section) {
-	if items := findingItems(v); len(items) > 0 {
-		s.add(List{Items: items})
-	}
+	s.list("", findingItems(v))
 }
 
 // findingItems returns a line for each finding.
@@ -306,9 +304,7 @@ func skippedSection(v *view, s *Section) {
 		s.add(t)
 	}
 
-	if len(v.Run.Cuts) > 0 {
-		s.add(List{Title: "Cut to fit the time budget", Items: items("", Plain, v.Run.Cuts...)})
-	}
+	s.list("Cut to fit the time budget", items("", Plain, v.Run.Cuts...))
 }
 
 // skippedLines returns the content of skippedSection as lines.

@@ -2,12 +2,10 @@ package report
 
 import (
 	_ "embed" // the template and style of served pages
-	"fmt"
 	"html"
 	"html/template"
 	"sync"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
@@ -69,27 +67,14 @@ func (Progress) kind() string { return "progress" }
 type Option struct{ Value, Text string }
 
 // servedLayout is the template of served pages, which is parsed once.
-var servedLayout = sync.OnceValues(func() (*template.Template, error) {
-	t, err := template.New("page").Funcs(pageFunctions(newView(&analysis.Document{}))).Parse(pageTemplate)
-	if err == nil {
-		t, err = t.New("served").Parse(servedTemplate)
-	}
-	return t, err
-})
+var servedLayout = sync.OnceValue(func() *template.Template { return layout(servedTemplate, nil) })
 
 // HTML renders the page. The page loads no other files.
 func (p ServedPage) HTML() ([]byte, error) {
-	t, err := servedLayout()
-	if err != nil {
-		return nil, fmt.Errorf("parse template of a served page: %v", err)
-	}
-
-	page, err := laidOut(t, servedScript, map[string]any{"Page": p, "Forms": template.CSS(servedStyle)})
-	if err != nil {
-		return nil, fmt.Errorf("lay out page %s: %v", p.Title, err)
-	}
-
-	return page, nil
+	return laidOut("page "+p.Title, servedLayout(), servedScript, map[string]any{
+		"Page":  p,
+		"Forms": template.CSS(servedStyle),
+	})
 }
 
 var policyOfPage = check.Pattern(`<meta http-equiv="Content-Security-Policy" content="([^"]*)"/>`)

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	_ "embed" // the site's template and script
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -112,7 +110,7 @@ func Site(c Collection) ([]File, error) {
 		written[p.Name] = p.Title
 		content, err := p.lay(links)
 		if err != nil {
-			return nil, fmt.Errorf("lay out page %s: %v", p.Name, err)
+			return nil, err
 		}
 
 		files = append(files, File{p.Name, content})
@@ -134,30 +132,12 @@ func (s *site) free(stem string) string {
 }
 
 func (p *sitePage) lay(links []Link) ([]byte, error) {
-	v := p.view
-	if v == nil {
-		v = newView(&analysis.Document{})
-	}
-
-	functions := pageFunctions(v)
-	if p.view == nil { // figures cannot be saved, because a saved chart names its run
-		functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
-	}
-
-	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
-	if err == nil {
-		t, err = t.New("site").Parse(siteTemplate)
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
 	links = each(links, func(l Link) Link {
 		l.Here = l.Href == p.Name
 		return l
 	})
-	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Links": links})
+	return laidOut("page "+p.Name, layout(siteTemplate, p.view), pageScript+siteScript,
+		map[string]any{"Page": p, "Links": links})
 }
 
 // index lists all devices with their best results.

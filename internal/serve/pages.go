@@ -466,7 +466,7 @@ func (s *Server) historyPage(r *http.Request) ([]byte, error) {
 			data := linkTo("/api/v1/history", "plan", h.Plan, "device", h.Device, "cell", q.Get("cell"),
 				"metric", q.Get("metric"))
 			more := append(links("/history"), report.Link{Href: data, Text: "JSON"})
-			return report.LinkedHistoryHTML(h, more)
+			return report.HistoryHTML(h, more...)
 		})
 		if many, ok := errors.AsType[*app.ManyResultsError](err); ok {
 			return cellsPage(many, q)
