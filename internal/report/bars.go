@@ -187,7 +187,7 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 	base := c.h - axisRoom
 	s := unit.ScaleOf(b.Unit, marks[len(marks)-1])
 	for i, m := range marks {
-		c.line("grid", x.at(m), 0, x.at(m), base)
+		c.upright("grid", x.at(m), 0, base)
 		anchor := "middle"
 		if i == 0 && x.from < 10 {
 			anchor = "start"
@@ -196,7 +196,7 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 		c.tick(anchor, x.at(m), base+15, tickText(s, m))
 	}
 
-	c.line("axis", x.from, 0, x.from, base)
+	c.upright("axis", x.from, 0, base)
 	name := b.Axis
 	if s.Unit != "" {
 		name += ", " + s.Unit
@@ -226,14 +226,14 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 	}
 
 	if b.Limit > 0 {
-		c.line("limit", x.at(b.Limit), top-2, x.at(b.Limit), top+barHeight+2)
+		c.upright("limit", x.at(b.Limit), top-2, top+barHeight+2)
 	}
 
 	if b.Ceiling > 0 {
-		c.line("ceiling", x.at(b.Ceiling), top-2, x.at(b.Ceiling), top+barHeight+2)
+		c.upright("ceiling", x.at(b.Ceiling), top-2, top+barHeight+2)
 	}
 
-	c.line("median", at, top-2, at, top+barHeight)
+	c.upright("median", at, top-2, top+barHeight)
 	c.over(at, top-4, x.from, x.to+12, b.Text)
 }
 
@@ -263,7 +263,7 @@ func (d delayAxis) axis(c *canvas) {
 
 	for _, m := range delayTicks(d.of.low, d.of.high) {
 		s := unit.ScaleOf("ns", m)
-		c.line("grid", d.of.at(m), 0, d.of.at(m), base)
+		c.upright("grid", d.of.at(m), 0, base)
 		c.tick("middle", d.of.at(m), base+15, tickText(s, m)+" "+s.Unit)
 	}
 
@@ -315,7 +315,7 @@ func (d delayAxis) draw(c *canvas, b bar, top float64) {
 
 	c.line("reach "+b.Class, d.of.at(from), y, d.of.at(far), y)
 	if b.Loaded99 > 0 {
-		c.line("reach "+b.Class, d.of.at(far), y-4, d.of.at(far), y+4)
+		c.upright("reach "+b.Class, d.of.at(far), y-4, y+4)
 	}
 
 	if b.Idle > 0 {

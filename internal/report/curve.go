@@ -56,8 +56,7 @@ func (k curves) Draw(width float64) *canvas {
 	y := linear{0, marks[len(marks)-1], top + height, top}
 	s := unit.ScaleOf(k.Unit, y.high)
 	for _, m := range marks {
-		c.line("grid", left, y.at(m), width-right, y.at(m))
-		c.text("ax", "end", left-8, y.at(m)+4, tickText(s, m))
+		c.level(y.at(m), left, width-right, 8, tickText(s, m))
 	}
 
 	for _, level := range k.X {
@@ -133,9 +132,8 @@ func (q quantilePlot) Draw(width float64) *canvas {
 	low, high, marks := decades(q.Low, q.High)
 	y := logarithmic{low, high, 148, 8}
 	for _, m := range marks {
-		c.line("grid", x.from, y.at(m), x.to, y.at(m))
 		s := unit.ScaleOf("ns", m)
-		c.text("ax", "end", x.from-6, y.at(m)+4, tickText(s, m)+" "+s.Unit)
+		c.level(y.at(m), x.from, x.to, 6, tickText(s, m)+" "+s.Unit)
 	}
 
 	for _, m := range []struct {
@@ -147,7 +145,7 @@ func (q quantilePlot) Draw(width float64) *canvas {
 		}
 
 		at := x.at(nines(m.level))
-		c.line("grid", at, 8, at, 148)
+		c.upright("grid", at, 8, 148)
 		c.tick("middle", at, 163, m.name)
 	}
 

@@ -70,7 +70,7 @@ func (f forest) Draw(width float64) *canvas {
 	})
 	for _, m := range marks {
 		if !narrow {
-			c.line(ratioLine(m), x.at(m), 0, x.at(m), base)
+			c.upright(ratioLine(m), x.at(m), 0, base)
 		}
 
 		c.tick("middle", x.at(m), base+15, ratioTick(m))
@@ -92,7 +92,7 @@ func (f forest) Draw(width float64) *canvas {
 
 		if narrow { // draw grid lines only beside the intervals, because the names take the full width
 			for _, m := range marks {
-				c.line(ratioLine(m), x.at(m), y+45, x.at(m), y+63)
+				c.upright(ratioLine(m), x.at(m), y+45, y+63)
 			}
 		}
 

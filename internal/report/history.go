@@ -90,13 +90,13 @@ func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: printable("chokepoint history " + h.Plan + " on " + h.Device)}
 	for _, c := range h.Cells {
 		t := junitCase{Class: "history", Name: printable(c.Label)}
-		property(&t.Properties, "id", c.ID)
-		property(&t.Properties, "metric", c.Metric.Name)
-		property(&t.Properties, "runs", strconv.Itoa(len(c.Points)))
+		t.Properties.add("id", c.ID)
+		t.Properties.add("metric", c.Metric.Name)
+		t.Properties.add("runs", strconv.Itoa(len(c.Points)))
 		x, bad := c.Regressed(strict)
 		if len(c.Changes) > 0 {
 			reason := &junitReason{printable(ChangeWords(&c, x))}
-			property(&t.Properties, "ratio", decimal(x.Ratio))
+			t.Properties.add("ratio", decimal(x.Ratio))
 			t.Out = strings.Join(append([]string{reason.Message}, each(x.Causes, printable)...), "\n")
 			switch {
 			case bad:
@@ -248,8 +248,7 @@ func (t trend) Draw(width float64) *canvas {
 	y := linear{low, high, top + height, top}
 	scale := unit.ScaleOf(t.Metric.Unit, high)
 	for _, m := range marks {
-		c.line("grid", left, y.at(m), width-right, y.at(m))
-		c.text("ax", "end", left-8, y.at(m)+4, tickText(scale, m))
+		c.level(y.at(m), left, width-right, 8, tickText(scale, m))
 	}
 
 	c.text("ax", "start", 0, 12, metrics.Label(t.Metric.Name)+", "+scale.Unit)
@@ -265,7 +264,7 @@ func (t trend) Draw(width float64) *canvas {
 	for _, change := range t.Changes {
 		at := (x(change.From) + x(change.To)) / 2
 		c.open(ChangeWords(t.Cell, change))
-		c.line("ceiling", at, top, at, top+height)
+		c.upright("ceiling", at, top, top+height)
 		c.close()
 	}
 

@@ -188,7 +188,7 @@ func swatch(class string) *canvas {
 	case strings.HasPrefix(class, "hollow "):
 		c.circle(class, 11, 6, 4)
 	case class == "ceiling", class == "limit":
-		c.line(class, 11, 0, 11, 12)
+		c.upright(class, 11, 0, 12)
 	default:
 		c.line(class, 0, 6, 22, 6)
 	}

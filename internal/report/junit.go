@@ -26,17 +26,18 @@ type (
 		Errors     int             `xml:"errors,attr"`
 		Skipped    int             `xml:"skipped,attr"`
 		Time       string          `xml:"time,attr,omitempty"`
-		Properties []junitProperty `xml:"properties>property,omitempty"`
+		Properties junitProperties `xml:"properties>property,omitempty"`
 		Cases      []junitCase     `xml:"testcase"`
 	}
-	junitProperty struct {
+	junitProperties []junitProperty
+	junitProperty   struct {
 		Name  string `xml:"name,attr"`
 		Value string `xml:"value,attr"`
 	}
 	junitCase struct {
 		Class      string          `xml:"classname,attr"`
 		Name       string          `xml:"name,attr"`
-		Properties []junitProperty `xml:"properties>property,omitempty"`
+		Properties junitProperties `xml:"properties>property,omitempty"`
 		Failure    *junitReason    `xml:"failure"`
 		Error      *junitReason    `xml:"error"`
 		Skipped    *junitReason    `xml:"skipped"`
@@ -47,10 +48,10 @@ type (
 	}
 )
 
-// property appends a property unless its value is empty.
-func property(list *[]junitProperty, name, value string) {
+// add adds a property unless its value is empty.
+func (p *junitProperties) add(name, value string) {
 	if value != "" {
-		*list = append(*list, junitProperty{name, printable(value)})
+		*p = append(*p, junitProperty{name, printable(value)})
 	}
 }
 
@@ -92,9 +93,9 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
 	}
 
-	property(&s.Properties, "measured_by", v.importedFrom())
+	s.Properties.add("measured_by", v.importedFrom())
 	for _, w := range ForeignWords(d) {
-		property(&s.Properties, "foreign", w)
+		s.Properties.add("foreign", w)
 	}
 
 	shown := v.keyMetrics()
@@ -112,7 +113,7 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 			Name:    printable(c.Label),
 			Skipped: &junitReason{printable(c.Reasons[0].Text)},
 		}
-		v.tellCell(&t, c)
+		t.tellCell(c)
 		s.add(t)
 	}
 
@@ -122,7 +123,7 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 // cellCase returns the test of a cell's validity.
 func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase {
 	t := junitCase{Class: "cell", Name: printable(c.Label), Out: v.resultWords(c)}
-	v.tellCell(&t, c)
+	t.tellCell(c)
 	for _, m := range shown {
 		v.tellNumbers(&t, c, m, m+"_")
 	}
@@ -154,19 +155,19 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 		}
 	}
 
-	if c != nil && len(x.Factors) > 0 {
-		t.Name += printable(", " + c.Label)
-	}
-
 	if c != nil {
+		if len(x.Factors) > 0 {
+			t.Name += printable(", " + c.Label)
+		}
+
 		t.Out = v.valueWords(c, x.Metric)
-		v.tellCell(&t, c)
-		property(&t.Properties, "metric", x.Metric)
+		t.tellCell(c)
+		t.Properties.add("metric", x.Metric)
 		v.tellNumbers(&t, c, x.Metric, "")
 	}
 
 	if x.Metric != record.Validity {
-		property(&t.Properties, "limit", x.Op+" "+decimal(x.Limit))
+		t.Properties.add("limit", x.Op+" "+decimal(x.Limit))
 	}
 
 	doubt := c != nil && suspect(c)
@@ -195,10 +196,10 @@ func (t *junitCase) doubt(why string, strict bool) {
 }
 
 // tellCell adds the cell's id and validity to a test.
-func (v *view) tellCell(t *junitCase, c *analysis.Cell) {
-	property(&t.Properties, "id", c.ID)
-	property(&t.Properties, "validity", c.Grade)
-	property(&t.Properties, "reasons", strings.Join(distinct(c.Reasons, reasonKind), " "))
+func (t *junitCase) tellCell(c *analysis.Cell) {
+	t.Properties.add("id", c.ID)
+	t.Properties.add("validity", c.Grade)
+	t.Properties.add("reasons", strings.Join(distinct(c.Reasons, reasonKind), " "))
 }
 
 // tellNumbers adds a cell's values of a metric as properties. The names of the properties begin with prefix.
@@ -208,11 +209,11 @@ func (v *view) tellNumbers(t *junitCase, c *analysis.Cell, metric, prefix string
 		return
 	}
 
-	property(&t.Properties, prefix+"median", median)
-	property(&t.Properties, prefix+"unit", v.unitOf(metric))
-	property(&t.Properties, prefix+"low", low)
-	property(&t.Properties, prefix+"high", high)
-	property(&t.Properties, prefix+"n", n)
+	t.Properties.add(prefix+"median", median)
+	t.Properties.add(prefix+"unit", v.unitOf(metric))
+	t.Properties.add(prefix+"low", low)
+	t.Properties.add(prefix+"high", high)
+	t.Properties.add(prefix+"n", n)
 }
 
 // gradeReasons formats the grade of a cell with its reasons, such as "suspect: background-load: other
@@ -232,7 +233,7 @@ func gradeReasons(c *analysis.Cell) string {
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict bool) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
-		property(&s.Properties, "measured_by of "+string(rune('A'+i)), strings.Join(run.ImportedFrom, ", "))
+		s.Properties.add("measured_by of "+string(rune('A'+i)), strings.Join(run.ImportedFrom, ", "))
 	}
 
 	worse := map[string][]string{}
@@ -272,7 +273,7 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict
 			Name:  printable(labels[key]),
 			Out:   printable(strings.Join(each(compared[key], comparedWords), "\n")),
 		}
-		property(&t.Properties, "id", cells[key].ID())
+		t.Properties.add("id", cells[key].ID())
 		for _, x := range compared[key] {
 			tellCompared(&t, x)
 		}
@@ -297,12 +298,12 @@ func tellCompared(t *junitCase, x comparison.Comparison) {
 		name = x.Metric + "_difference"
 	}
 
-	property(&t.Properties, name, decimal(x.Ratio))
-	property(&t.Properties, name+"_low", decimal(x.Low))
-	property(&t.Properties, name+"_high", decimal(x.High))
-	property(&t.Properties, name+"_n", strconv.Itoa(x.N))
-	property(&t.Properties, name+"_verdict", x.Verdict)
-	property(&t.Properties, name+"_validity", joined(", ", x.GradeA, x.GradeB))
+	t.Properties.add(name, decimal(x.Ratio))
+	t.Properties.add(name+"_low", decimal(x.Low))
+	t.Properties.add(name+"_high", decimal(x.High))
+	t.Properties.add(name+"_n", strconv.Itoa(x.N))
+	t.Properties.add(name+"_verdict", x.Verdict)
+	t.Properties.add(name+"_validity", joined(", ", x.GradeA, x.GradeB))
 }
 
 // comparedWords describes a comparison of two runs on one line.

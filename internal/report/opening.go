@@ -432,7 +432,7 @@ func (b rateBar) Draw(width float64) *canvas {
 		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
 	}
 
-	c.line("median", x.at(b.Median), 1, x.at(b.Median), 2*middle-1)
+	c.upright("median", x.at(b.Median), 1, 2*middle-1)
 	return c
 }
 

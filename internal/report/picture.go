@@ -238,7 +238,7 @@ func (c chain) drawDown(width float64) *canvas {
 	middle := width / 2
 	y := func(i int) float64 { return 2 + float64(i)*(height+gap) }
 	for i, name := range c.Links {
-		k.line("link", middle, y(i)+height, middle, y(i+1))
+		k.upright("link", middle, y(i)+height, y(i+1))
 		k.text("ax", "start", middle+14, y(i)+height+gap/2+4, shorten(name, 11, width-middle-14))
 	}
 

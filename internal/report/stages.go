@@ -174,7 +174,7 @@ func (s stages) drawDown(width float64) *canvas {
 	for _, g := range path {
 		if g[0].Link() {
 			x := g[0]
-			k.line(linkClass(x), width/2, k.h, width/2, k.h+34)
+			k.upright(linkClass(x), width/2, k.h, k.h+34)
 			k.text(textClass("ax", x), "start", width/2+10, k.h+21, shorten(linkText(x), 11.5, width/2-14))
 			k.h += 34
 			continue

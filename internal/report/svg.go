@@ -59,6 +59,15 @@ func (c *canvas) add(s shape) { c.shapes = append(c.shapes, s) }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) { c.path(class, segment(x1, y1, x2, y2)) }
 
+// upright draws a vertical line.
+func (c *canvas) upright(class string, x, y1, y2 float64) { c.line(class, x, y1, x, y2) }
+
+// level draws a grid line from left to right with its number, which ends before left by gap.
+func (c *canvas) level(y, left, right, gap float64, number string) {
+	c.line("grid", left, y, right, y)
+	c.text("ax", "end", left-gap, y+4, number)
+}
+
 // segment returns the path data of a straight line.
 func segment(x1, y1, x2, y2 float64) string {
 	from := "M" + attr(x1) + " " + attr(y1)

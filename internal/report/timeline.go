@@ -101,8 +101,7 @@ func (t timeline) plot(c *canvas, x linear) {
 
 	s := unit.ScaleOf(t.Unit, marks[len(marks)-1])
 	for _, m := range marks {
-		c.line("grid", x.from, y.at(m), x.to, y.at(m))
-		c.text("ax", "end", plotLeft-6, y.at(m)+4, tickText(s, m))
+		c.level(y.at(m), x.from, x.to, 6, tickText(s, m))
 	}
 
 	c.text("ax unit", "start", plotLeft, 9, s.Unit)

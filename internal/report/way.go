@@ -120,7 +120,7 @@ func (l way) Draw(width float64) *canvas {
 
 		y := k.h + 15
 		k.open(stageWordsOf(a))
-		k.line("link", 9, k.h, 9, k.h+wayRow)
+		k.upright("link", 9, k.h, k.h+wayRow)
 		died := a.DiedPackets()
 		k.circle("fill "+marked(died > 0 && died == most, "free", " choke"), 9, y-4, 3.5)
 		room := columns[0] - textWidth(packetsText(a.In), 12.5) - 26
