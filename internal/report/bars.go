@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -97,12 +98,11 @@ func (b bars) top() float64 {
 
 // delays returns the lowest and highest round-trip time. high is 0 if there are none.
 func (b bars) delays() (low, high float64) {
+	low = math.Inf(1)
 	b.each(func(x bar) {
 		for _, ns := range []float64{x.Idle, x.Loaded, x.Loaded99} {
 			if ns > 0 && x.Loaded > 0 {
-				if high = max(high, ns); low == 0 || ns < low {
-					low = ns
-				}
+				low, high = min(low, ns), max(high, ns)
 			}
 		}
 	})
@@ -274,25 +274,21 @@ func (d delayAxis) axis(c *canvas) {
 // five times each power of ten.
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
-	within := func(v float64) bool { return v >= low && v <= high }
-	few := []float64{}
-	all := []float64{}
-	for _, m := range tens {
-		for _, step := range []float64{1, 2, 5} {
-			v := step * m
-			if within(v) {
-				if all = append(all, v); step == 1 {
-					few = append(few, v)
+	within := func(steps ...float64) (out []float64) {
+		for _, m := range tens {
+			for _, step := range steps {
+				if v := step * m; v >= low && v <= high {
+					out = append(out, v)
 				}
 			}
 		}
+		return out
+	}
+	if few := within(1); len(few) > 1 {
+		return few
 	}
 
-	if len(few) < 2 {
-		return all
-	}
-
-	return few
+	return within(1, 2, 5)
 }
 
 func (d delayAxis) draw(c *canvas, b bar, top float64) {

@@ -22,10 +22,10 @@ func searchSection(v *view, s *Section) {
 		s.add(t)
 	}
 
-	s.add(goalTable(v), List{Title: "What the numbers mean", Items: quietItems(v.Searching.Notes)}, List{
-		Title: "Where this deviates from RFC 2544",
-		Items: quietItems(v.Searching.Deviations),
-	}, stepTable(v))
+	s.add(goalTable(v))
+	s.list("What the numbers mean", quietItems(v.Searching.Notes))
+	s.list("Where this deviates from RFC 2544", quietItems(v.Searching.Deviations))
+	s.add(stepTable(v))
 }
 
 func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
@@ -54,8 +54,7 @@ func searchTable(v *view) Table {
 		Caption: "Throughput " +
 			"is the conditional throughput of RFC 9971. Loads are of one interface" + interfaceWords(v) + ".",
 	}
-	for i := range v.Searches {
-		s := &v.Searches[i]
+	for _, s := range v.Searches {
 		for k, r := range s.Results {
 			row := t.row(v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
 				v.rateOr(s.Unit, r.Lower), v.rateOr(s.Unit, r.Upper),
@@ -78,7 +77,7 @@ func interfaceWords(v *view) string {
 	return ", and only one is loaded"
 }
 
-func (v *view) searchName(s *analysis.SearchView) TableCell {
+func (v *view) searchName(s analysis.SearchView) TableCell {
 	cell := TableCell{Text: s.Label, Long: s.Factors.Key()}
 	if v.Run.Method.Runs > 1 {
 		cell.Sub = "block " + strconv.Itoa(s.Block)
@@ -149,8 +148,7 @@ func standardTable(v *view) Table {
 			"at half of it. Loss: at the greatest load. Back-to-back: frames of the longest burst that was " +
 			"forwarded whole, and the buffer time after RFC 9004's correction.",
 	}
-	for i := range v.Searches {
-		s := &v.Searches[i]
+	for _, s := range v.Searches {
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
@@ -173,7 +171,7 @@ func standardTable(v *view) Table {
 	return t
 }
 
-func (v *view) latencyAt(s *analysis.SearchView, share float64) TableCell {
+func (v *view) latencyAt(s analysis.SearchView, share float64) TableCell {
 	for _, l := range s.Latency {
 		if l.Share != share || l.P50 == nil {
 			continue
@@ -214,9 +212,9 @@ func lossTable(v *view) Table {
 		Caption: "Frame loss by load (RFC 2544, section 26.3).",
 		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss"),
 	}
-	for i := range v.Searches {
-		for _, l := range v.Searches[i].FrameLoss {
-			t.row(v.searchName(&v.Searches[i]), unit.Percent(l.Share), v.text(packetRate, l.Load),
+	for _, s := range v.Searches {
+		for _, l := range s.FrameLoss {
+			t.row(v.searchName(s), unit.Percent(l.Share), v.text(packetRate, l.Load),
 				v.text(lossRatio, l.Loss.Median))
 		}
 	}
@@ -253,14 +251,14 @@ func stepTable(v *view) Table {
 			"ended well, in order.",
 		Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss"),
 	}
-	for i := range v.Searches {
-		for _, step := range v.Searches[i].Steps {
+	for _, s := range v.Searches {
+		for _, step := range s.Steps {
 			test := step.Test
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
 
-			t.row(step.Trial, test, v.text(loadMetric(v.Searches[i].Unit), step.Load),
+			t.row(step.Trial, test, v.text(loadMetric(s.Unit), step.Load),
 				unit.Significant(step.Seconds, 3)+" s", v.text(lossRatio, step.LossRatio))
 		}
 	}
