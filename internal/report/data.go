@@ -37,8 +37,8 @@ func indented(what string, value any) ([]byte, error) {
 func CSVLong(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
-	for i := range v.Trials {
-		maps.Copy(all, v.Trials[i].Factors)
+	for _, t := range v.Trials {
+		maps.Copy(all, t.Factors)
 	}
 
 	factors := v.sorted(all)
@@ -46,8 +46,8 @@ func CSVLong(d *analysis.Document) ([]byte, error) {
 		"imported_from"}
 	lines := [][]string{slices.Concat(head, factors, []string{"metric", "unit", "value", "missing",
 		"cell_grade", "cell_n", "cell_median", "cell_low", "cell_high", "cell_interval"})}
-	for i := range d.Trials {
-		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
+	for _, t := range d.Trials {
+		lines = append(lines, v.trialLines(&t, factors)...)
 	}
 
 	return inCSV(lines)

@@ -206,8 +206,7 @@ func (v *view) resultWords(c *analysis.Cell) string {
 func TrialWords(d *analysis.Document) map[string]string {
 	v := newView(d)
 	out := map[string]string{}
-	for i := range d.Trials {
-		t := &d.Trials[i]
+	for _, t := range d.Trials {
 		words := "validity: " + t.Grade
 		for _, r := range t.Reasons {
 			words += ", " + r.Kind

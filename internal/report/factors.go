@@ -94,8 +94,8 @@ func without(names []string, drop ...string) []string {
 // skippedWords describes a skipped cell by the factors in which it differs from other cells.
 func (v *view) skippedWords(f record.Factors) string {
 	all := slices.Clone(v.all)
-	for i := range v.Skipped {
-		all = append(all, &analysis.Cell{Cell: metrics.Cell{Factors: v.Skipped[i].Factors}})
+	for _, k := range v.Skipped {
+		all = append(all, &analysis.Cell{Cell: metrics.Cell{Factors: k.Factors}})
 	}
 
 	words := v.setWords(f, v.varying(all))

@@ -209,8 +209,7 @@ func (v *view) rates() rates {
 // searchedRates returns the results of searches with their bounds, by goal.
 func (v *view) searchedRates() rates {
 	out := rates{Spread: "Bounds"}
-	for i := range v.Searches {
-		s := &v.Searches[i]
+	for _, s := range v.Searches {
 		g := rateGroup{Name: s.Label}
 		for _, r := range s.Results {
 			out.Cells++

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -8,8 +10,7 @@ import (
 
 // blackboxSection shows what measurements at the two endpoints reveal about the path between them.
 func blackboxSection(v *view, s *Section) {
-	for i := range v.Paths {
-		p := &v.Paths[i]
+	for _, p := range v.Paths {
 		title := "Without any telemetry of what lies between"
 		if len(v.Paths) > 1 {
 			title += ": " + p.Label
@@ -19,7 +20,7 @@ func blackboxSection(v *view, s *Section) {
 	}
 }
 
-func pathItems(p *diagnosis.Path) []Item {
+func pathItems(p diagnosis.Path) []Item {
 	var out []Item
 	for _, d := range p.Directions {
 		tone := Doubt
@@ -47,9 +48,5 @@ func evidenceText(e evidence.Evidence) string { return e.Text }
 
 // pathLines returns the content of blackboxSection as lines, for output without sections.
 func pathLines(v *view) []Item {
-	var out []Item
-	for i := range v.Paths {
-		out = append(out, pathItems(&v.Paths[i])...)
-	}
-	return out
+	return slices.Concat(each(v.Paths, pathItems)...)
 }

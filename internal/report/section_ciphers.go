@@ -16,18 +16,21 @@ import (
 func cipherSection(v *view, s *Section) {
 	s.Lead = "Rates are those of the cipher alone: a VPN also moves the packets, and is slower. Figures of " +
 		"different libraries say nothing about each other."
-	for i := range v.Ciphers {
-		n := &v.Ciphers[i]
+	for _, n := range v.Ciphers {
 		s.add(cipherFacts(n), List{Title: "Advice", Items: adviceItems(n)})
 		s.list("What of the CPU's time in a tunnel is its cipher", shareItems(n))
 	}
 
 	for _, library := range cipher.Libraries() {
-		of := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
-		for _, block := range blocksOf(of) {
-			cells := filter(of, func(c *analysis.Cell) bool {
-				return cipher.BlockFactor.Of(c.Factors) == block
-			})
+		blocks, by := grouped(v.ofLibrary(library), func(c *analysis.Cell) string {
+			return cipher.BlockFactor.Of(c.Factors)
+		})
+		slices.SortFunc(blocks, func(a, b string) int { // largest first, and last the cells without a size
+			// Block sizes are numbers without leading zeros, so a longer text is a larger number.
+			return cmp.Or(len(b)-len(a), strings.Compare(b, a))
+		})
+		for _, block := range blocks {
+			cells := by[block]
 			metric := metrics.CipherRate
 			what := "blocks of " + block + " bytes"
 			id := block
@@ -54,6 +57,11 @@ func libraryOf(c *analysis.Cell) string {
 	return cipher.LibraryFactor.Of(c.Factors)
 }
 
+// ofLibrary returns the cells of a library or, if it is "", the cells that measure no cipher.
+func (v *view) ofLibrary(library string) []*analysis.Cell {
+	return v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
+}
+
 // libraryWords returns the heading of the results of a library.
 func libraryWords(library string) string {
 	if library == "" {
@@ -62,25 +70,7 @@ func libraryWords(library string) string {
 	return "Library " + library
 }
 
-// blocksOf returns the block sizes of the cells, largest first. If some cell has no block size, the last
-// entry is "".
-func blocksOf(cells []*analysis.Cell) []string {
-	var out []string
-	for _, c := range cells {
-		block := cipher.BlockFactor.Of(c.Factors)
-		if !slices.Contains(out, block) {
-			out = append(out, block)
-		}
-	}
-
-	slices.SortFunc(out, func(a, b string) int {
-		// Block sizes are numbers without leading zeros, so a longer text is a larger number.
-		return cmp.Or(len(b)-len(a), strings.Compare(b, a))
-	})
-	return out
-}
-
-func cipherFacts(n *analysis.CipherNode) Facts {
+func cipherFacts(n analysis.CipherNode) Facts {
 	f := Facts{
 		Title: "The CPU of " + n.Node,
 		Items: given("CPU", cmp.Or(n.CPU.Model, "not named")+", "+
@@ -103,21 +93,20 @@ func cipherFacts(n *analysis.CipherNode) Facts {
 	return f
 }
 
-func adviceItems(n *analysis.CipherNode) []Item {
+func adviceItems(n analysis.CipherNode) []Item {
 	return each(n.Advice, func(a ciphers.Advice) Item {
 		return Item{Kind: strings.TrimSpace(a.Kind + " " + a.Library), Text: a.Text}
 	})
 }
 
-func shareItems(n *analysis.CipherNode) []Item {
+func shareItems(n analysis.CipherNode) []Item {
 	return each(n.Shares, func(s analysis.CipherShare) Item { return Item{Kind: s.Label, Text: s.Text} })
 }
 
 // cipherLines returns the content of cipherSection as lines, for output without sections.
 func cipherLines(v *view) []Item {
 	var out []Item
-	for i := range v.Ciphers {
-		n := &v.Ciphers[i]
+	for _, n := range v.Ciphers {
 		facts := each(cipherFacts(n).Items, func(f Fact) string {
 			return f.Name + ": " + cmp.Or(f.Value, f.Missing)
 		})

@@ -37,7 +37,7 @@ func resultTables(v *view) []Table {
 // byLibrary calls table for the cells of each library, and for all other cells.
 func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 	for _, library := range append([]string{""}, cipher.Libraries()...) {
-		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
+		cells := v.ofLibrary(library)
 		t := table(cells)
 		if len(cells) < len(v.all) {
 			t.Of = cmp.Or(libraryWords(library), "Traffic")

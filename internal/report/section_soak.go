@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -53,11 +54,9 @@ func soakItems(k analysis.Soak) []Item {
 
 // soakLines returns the content of soakSection as lines, for output without sections.
 func soakLines(v *view) []Item {
-	var out []Item
-	for _, k := range v.Soaks {
-		out = append(out, about(soakTitle(k), soakItems(k))...)
-	}
-	return out
+	return slices.Concat(each(v.Soaks, func(k analysis.Soak) []Item {
+		return about(soakTitle(k), soakItems(k))
+	})...)
 }
 
 // soakItem reports on one line whether performance changed during a soak.

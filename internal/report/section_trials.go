@@ -23,8 +23,8 @@ func trialSection(v *view, s *Section) {
 			"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity"),
 	}
 	t.Columns[0].Keep = true
-	for i := range v.Trials {
-		v.addTrial(&t, &v.Trials[i])
+	for _, k := range v.Trials {
+		v.addTrial(&t, &k)
 	}
 
 	if len(t.Rows) > 0 {
@@ -119,8 +119,7 @@ func trialNotes(v *view, known ...Table) []Item {
 		i := noted(&out, item)
 		out[i].Evidence = append(out[i].Evidence, trial)
 	}
-	for i := range v.Trials {
-		t := &v.Trials[i]
+	for _, t := range v.Trials {
 		f := t.Failure
 		if f != nil {
 			text := f.Error + around(" (hint: ", f.Hint, ")")
