@@ -115,7 +115,7 @@ func firstOf(lines []string, n int) []string {
 	if len(lines) <= n {
 		return lines
 	}
-	return append(slices.Clone(lines[:n]), moreLines(len(lines)-n))
+	return append(lines[:n:n], moreLines(len(lines)-n))
 }
 
 func moreLines(n int) string { return fmt.Sprintf("%d more: --full", n) }
@@ -184,31 +184,26 @@ func runWords(v *view) string {
 
 // screenTables returns the tables of results, of searches or of cells.
 func screenTables(v *view, dense int) (out []Block) {
-	tables := v.openTables()
-	most := maxReasons
-	if dense > 2 {
-		most = 1
+	add := func(tables []Table) {
+		for _, t := range tables {
+			t.Caption = ""
+			out = append(out, t)
+		}
 	}
+	if searches := v.openTables(); len(searches) > 0 {
+		add(searches)
+	} else {
+		most := maxReasons
+		if dense > 2 {
+			most = 1
+		}
 
-	marks, notes := v.marks(most)
-	if len(tables) == 0 {
-		tables = v.byLibrary(func(cells []*analysis.Cell) Table { return v.screenTable(cells, marks) })
-	}
-
-	for _, t := range tables {
-		t.Caption = ""
-		out = append(out, t)
-	}
-
-	if len(notes) > 0 && len(v.openTables()) == 0 { // the marks are in the rows of screenTable
+		marks, notes := v.marks(most)
+		add(v.byLibrary(func(cells []*analysis.Cell) Table { return v.screenTable(cells, marks) }))
 		out = append(out, List{Items: notes})
 	}
 
-	for _, t := range briefTables(v) {
-		t.Caption = ""
-		out = append(out, t)
-	}
-
+	add(briefTables(v))
 	return out
 }
 
@@ -224,10 +219,9 @@ const maxReasons = 4
 
 // screenTable returns a table with one line per cell, in groups.
 func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]string) Table {
-	rates := distinct(cells, func(c *analysis.Cell) string { return rateOf(c) })
 	head := "rate"
-	if len(rates) == 1 && rates[0] == goodput {
-		head = goodputWord
+	if strings.Join(distinct(cells, rateOf), "") == goodput {
+		head = "goodput"
 	}
 
 	t := Table{
@@ -272,8 +266,6 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 	t.dropEmpty()
 	return t
 }
-
-const goodputWord = "goodput"
 
 // short formats a cell's median, or returns "" if there is none.
 func (v *view) short(c *analysis.Cell, metric string) string {
@@ -396,23 +388,21 @@ func (v *view) groups(cells []*analysis.Cell) []group {
 // order sorts the rows of a group by their words, in order of first occurrence. It aligns the words in
 // columns, and leaves out words that repeat the row above.
 func (g *group) order() {
-	places := []map[string]int{}
+	var places [][]string // the words of each column
 	for _, r := range g.rows {
 		for k, w := range r.words {
 			if k == len(places) {
-				places = append(places, map[string]int{})
+				places = append(places, nil)
 			}
 
-			if _, seen := places[k][w]; !seen {
-				places[k][w] = len(places[k])
-			}
+			index(&places[k], w)
 		}
 	}
 
 	slices.SortStableFunc(g.rows, func(a, b groupRow) int {
 		for k := range min(len(a.words), len(b.words)) {
-			if d := places[k][a.words[k]] - places[k][b.words[k]]; d != 0 {
-				return d
+			if a.words[k] != b.words[k] {
+				return slices.Index(places[k], a.words[k]) - slices.Index(places[k], b.words[k])
 			}
 		}
 		return 0
@@ -422,17 +412,12 @@ func (g *group) order() {
 		r := &g.rows[i]
 		same := true
 		for k, w := range r.words {
-			room := 0
-			for other := range places[k] {
-				room = max(room, utf8.RuneCountInString(other))
-			}
-
 			same = same && k < len(above) && above[k] == w && k < len(r.words)-1
 			if same {
 				w = ""
 			}
 
-			r.label += fmt.Sprintf("%-*s  ", room, w)
+			r.label += fmt.Sprintf("%-*s  ", widest(places[k]), w)
 		}
 
 		r.label = strings.TrimRight(r.label, " ")
@@ -455,19 +440,21 @@ func (v *view) headAndRest(c *analysis.Cell) (head, rest []string) {
 
 		word := left[i]
 		left = slices.Delete(left, i, i+1)
-		switch {
-		case factor.Name(name) == factor.Tunnel:
+		switch factor.Name(name) {
+		case factor.Tunnel:
 			if level != factor.NoTunnel {
 				tunnel = []string{v.TunnelWords(c)}
 			}
-		case factor.Name(name) == factor.Direction:
+		case factor.Direction:
 			direction = []string{word}
-		case factor.Name(name) == factor.Protocol:
+		case factor.Protocol:
 			protocol = []string{word}
-		case v.swept[name]:
-			rest = append(rest, word)
 		default:
-			first = append(first, word)
+			if v.swept[name] {
+				rest = append(rest, word)
+			} else {
+				first = append(first, word)
+			}
 		}
 	}
 
@@ -771,7 +758,7 @@ func (v *view) worstAdded() string {
 	}
 
 	doubt := ""
-	if v.doubt(c.Factors) {
+	if suspect(c) {
 		doubt = suspectWord
 	}
 
@@ -818,9 +805,10 @@ func cautionLines(v *view) []string {
 		}
 	}
 
-	remarks := slices.Concat(each(v.all, func(c *analysis.Cell) []record.Caveat { return c.Caveats })...)
-	return append(out, around("in some cells (--full): ", strings.Join(distinct(remarks,
-		func(c record.Caveat) string { return evidence.KindOf(c.Kind).Words() }), "; "), ""))
+	remarks := distinct(caveatsOf(v.all), func(c record.Caveat) string {
+		return evidence.KindOf(c.Kind).Words()
+	})
+	return append(out, around("in some cells (--full): ", strings.Join(remarks, "; "), ""))
 }
 
 // inNotes lists the alerts that are shown by marks or in another section of the screen.

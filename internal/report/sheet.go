@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -303,11 +304,12 @@ func reasonNames(cells []*analysis.Cell) string {
 
 // caveatNames lists the kinds of caveats of the run and of the shown cells.
 func caveatNames(v *view, cells []*analysis.Cell) string {
-	all := v.Caveats
-	for _, c := range cells {
-		all = slices.Concat(all, c.Caveats)
-	}
-	return around("; limits: ", strings.Join(distinct(all, caveatKind), ", "), "")
+	kinds := distinct(slices.Concat(v.Caveats, caveatsOf(cells)), caveatKind)
+	return around("; limits: ", strings.Join(kinds, ", "), "")
+}
+
+func caveatsOf(cells []*analysis.Cell) []record.Caveat {
+	return slices.Concat(each(cells, func(c *analysis.Cell) []record.Caveat { return c.Caveats })...)
 }
 
 // dense is the number of pixels per unit of a PNG without a requested size, for high-resolution screens. If
