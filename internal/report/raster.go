@@ -153,11 +153,7 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	defer func() { r.from = image.Point{} }()
 	w := part.Dx()
 	h := part.Dy()
-	within, ok := r.img.SubImage(part).(*image.RGBA)
-	if !ok {
-		return // cannot happen, because SubImage of an RGBA image returns an RGBA image
-	}
-
+	within := r.img.SubImage(part).(*image.RGBA)
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
 	fill := set["fill"]
 	if fill != "none" {
@@ -241,9 +237,6 @@ func (r *raster) write(set map[string]string, s shape) error {
 
 // hexColour parses #rrggbb.
 func hexColour(text string, opacity float64) color.NRGBA {
-	v, err := strconv.ParseUint(strings.TrimPrefix(text, "#"), 16, 32)
-	if err != nil {
-		v = 0 // cannot happen, because the style uses no other notation
-	}
+	v, _ := strconv.ParseUint(strings.TrimPrefix(text, "#"), 16, 32) // the style uses no other notation
 	return color.NRGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), uint8(opacity*255 + .5)}
 }

@@ -1,10 +1,6 @@
 package report
 
-import (
-	"slices"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/analysis"
 
 const (
 	flowRate    = "flows_per_s"
@@ -36,21 +32,19 @@ func shortFlowTable(v *view) Table {
 			"others. " +
 			rateIntervals(v, cells, flowRate),
 	}
-	sizes := []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
-		{"large", "larger"}}
-	sizes = slices.DeleteFunc(sizes, func(s struct{ name, words string }) bool {
-		return len(v.with("flow_completion_"+s.name+"_p50_ns")) == 0
-	})
-	for _, s := range sizes {
-		t.Columns = append(t.Columns, columns("#"+s.words+"|p50 · p99")...)
+	var sizes []string // the distributions of completion times by size
+	for _, s := range []struct{ name, words string }{{"small", "below 100 kB"}, {"medium", "to 10 MB"},
+		{"large", "larger"}} {
+		stem := "flow_completion_" + s.name
+		if with(v.all, stem+"_p50_ns") {
+			sizes = append(sizes, stem)
+			t.Columns = append(t.Columns, columns("#"+s.words+"|p50 · p99")...)
+		}
 	}
 
 	t.Columns = append(t.Columns, columns("#Failed", "#Unfinished")...)
 	for _, c := range cells {
-		var bySize []TableCell
-		for _, s := range sizes {
-			bySize = append(bySize, v.pair(c, "flow_completion_"+s.name))
-		}
+		bySize := each(sizes, func(stem string) TableCell { return v.pair(c, stem) })
 
 		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
 			v.pair(c, "flow_connect"), v.pair(c, "flow_completion"), bySize,

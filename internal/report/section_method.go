@@ -105,21 +105,17 @@ func methodSection(v *view, s *Section) {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}
 
-	words := Prose{[]string{v.countWords(),
-		"With six runs or more each median has a confidence interval (from order statistics, so it " +
-			"assumes no distribution). With fewer the range from the smallest to the largest run is " +
-			"shown, which is not a confidence interval. A trial that failed counts in no number.",
-	}}
+	// The first sentence of the description is at the top of the page.
+	_, more, _ := strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
+	words := Prose{once(nil, more, v.countWords(),
+		"With six runs or more each median has a confidence interval (from order statistics, so it "+
+			"assumes no distribution). With fewer the range from the smallest to the largest run is "+
+			"shown, which is not a confidence interval. A trial that failed counts in no number.")}
 	mixed := func(c *analysis.Cell) bool { return factor.PacketSize.Is(c.Factors, factor.IMIX) }
 	if len(v.cells(mixed)) > 0 {
 		words.Text = append(words.Text, "IMIX is FD.io CSIT's mix of sizes, in turn: of each twelve "+
 			"Ethernet frames seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of "+
 			"the payload that each has.")
-	}
-
-	more := v.descriptionRest()
-	if more != "" {
-		words.Text = append([]string{more}, words.Text...)
 	}
 
 	s.add(words, facts)
@@ -164,13 +160,6 @@ func (v *view) countWords() string {
 	}
 
 	return strings.Join(words, " ")
-}
-
-// descriptionRest returns the plan's description without the first sentence, which is shown at the top of
-// the page.
-func (v *view) descriptionRest() string {
-	_, more, _ := strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
-	return more
 }
 
 // factsOf converts a map to facts sorted by name.
@@ -234,33 +223,23 @@ func environmentSection(v *view, s *Section) {
 		return
 	}
 
-	common := commonFacts(v.Environment)
-	fold := Fold{Title: unit.Count(len(v.Environment), "node") + ": kernel, settings, devices"}
-	if len(common.Items) > 0 {
-		fold.Blocks = append(fold.Blocks, common)
-	}
-
-	var own []Facts
+	all := []Facts{commonFacts(v.Environment)}
 	for _, e := range v.Environment {
-		f := Facts{
-			Title: e.Node,
-			Items: filter(factsOfNode(e), func(f Fact) bool {
-				return !slices.Contains(common.Items, f)
-			}),
-		}
+		own := filter(factsOfNode(e), func(f Fact) bool { return !slices.Contains(all[0].Items, f) })
 		// Nodes with identical facts share an entry.
-		i := slices.IndexFunc(own, func(o Facts) bool { return slices.Equal(o.Items, f.Items) })
-		switch {
-		case len(f.Items) == 0:
-		case i >= 0:
-			own[i].Title += ", " + f.Title
-		default:
-			own = append(own, f)
+		i := slices.IndexFunc(all, func(f Facts) bool { return slices.Equal(f.Items, own) })
+		if i < 0 {
+			all = append(all, Facts{Title: e.Node, Items: own})
+		} else {
+			all[i].Title += ", " + e.Node
 		}
 	}
 
-	for _, f := range own {
-		fold.Blocks = append(fold.Blocks, f)
+	fold := Fold{Title: unit.Count(len(v.Environment), "node") + ": kernel, settings, devices"}
+	for _, f := range all {
+		if len(f.Items) > 0 {
+			fold.Blocks = append(fold.Blocks, f)
+		}
 	}
 
 	s.add(fold)

@@ -175,33 +175,21 @@ func shortSlug(s string) string {
 }
 
 func (v *view) figureSheet(f Figure) sheet {
+	s := sheet{Title: f.Title, Draw: f.Draw}
 	if f.Path {
-		title := f.Title
 		if f.Cells == nil { // the picture shows a topology, and its title is the topology's name
-			title = "Path under test: " + title
+			s.Title = "Path under test: " + s.Title
 		}
 
-		return sheet{
-			Title:   title,
-			Sub:     f.Caption,
-			Draw:    f.Draw,
-			Natural: widths["picture"],
-			Foot:    v.footWords(f.Cells),
-		}
+		s.Sub, s.Natural, s.Foot = f.Caption, widths["picture"], v.footWords(f.Cells)
+		return s
 	}
 
-	cells := f.Cells
-	if cells == nil {
-		cells = v.all
+	if f.Cells == nil {
+		f.Cells = v.all
 	}
 
-	s := sheet{
-		Title:   f.Title,
-		Sub:     v.planWords(),
-		Draw:    f.Draw,
-		Natural: wideWidth,
-		Foot:    v.footWords(cells),
-	}
+	s.Sub, s.Natural, s.Foot = cmp.Or(headOf(v).Lead, "Plan "+v.Run.Plan), wideWidth, v.footWords(f.Cells)
 	if f.Whisker != "" {
 		s.Foot = slices.Insert(s.Foot, 0, "Whisker: "+f.Whisker)
 	}
@@ -235,14 +223,6 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 		}
 	}
 	return s
-}
-
-// planWords describes the plan of the chart's run.
-func (v *view) planWords() string {
-	if len(v.Summary) > 0 {
-		return v.Summary[0]
-	}
-	return "Plan " + v.Run.Plan
 }
 
 // footWords describes the validity of a chart's numbers, and where and when they were measured. cells is
