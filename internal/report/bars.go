@@ -55,6 +55,13 @@ func (v *view) estimate(c *analysis.Cell, metric string) estimate {
 	}
 }
 
+// whisker draws the interval, if any, at the height y.
+func (e estimate) whisker(c *canvas, x linear, y float64) {
+	if e.Whisker {
+		c.whisker(x.at(e.Low), y, x.at(e.High), y)
+	}
+}
+
 type bar struct {
 	estimate
 	Runs    []float64
@@ -134,7 +141,7 @@ func (b bars) Draw(width float64) *canvas {
 		numbers, room = 3, width-7
 	}
 
-	names, shared := fitted(each(b.Groups, func(g barGroup) string { return g.Name }), 13, room)
+	names, shared := fitted(each(b.Groups, func(g barGroup) string { return g.Name }), room)
 	left := 1.0
 	if !narrow {
 		for _, name := range names {
@@ -217,10 +224,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 
 	at := x.at(b.Median)
 	c.bar(b.Class, b.Doubt, x.from, top, at-x.from, barHeight)
-	if b.Whisker {
-		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
-	}
-
+	b.whisker(c, x, middle)
 	for _, r := range b.Runs {
 		c.circle("run", x.at(r), middle, 2)
 	}
@@ -273,9 +277,8 @@ func (d delayAxis) axis(c *canvas) {
 // delayTicks returns the powers of ten in a range. If there are fewer than two, it also returns twice and
 // five times each power of ten.
 func delayTicks(low, high float64) []float64 {
-	_, _, tens := decades(low, high)
 	within := func(steps ...float64) (out []float64) {
-		for _, m := range tens {
+		for _, m := range decades(low, high) {
 			for _, step := range steps {
 				if v := step * m; v >= low && v <= high {
 					out = append(out, v)

@@ -16,8 +16,8 @@ type curves struct {
 }
 
 type curveLine struct {
-	Class, Name string
-	Points      []curvePoint
+	Class  string
+	Points []curvePoint
 }
 
 type curvePoint struct {
@@ -129,8 +129,8 @@ func (q quantilePlot) Draw(width float64) *canvas {
 	}
 
 	x := linear{0, last, plotLeft + 12, width - 12}
-	low, high, marks := decades(q.Low, q.High)
-	y := logarithmic{low, high, 148, 8}
+	marks := decades(q.Low, q.High)
+	y := logarithmic{marks[0], marks[len(marks)-1], 148, 8}
 	for _, m := range marks {
 		s := unit.ScaleOf("ns", m)
 		c.level(y.at(m), x.from, x.to, 6, tickText(s, m)+" "+s.Unit)

@@ -32,7 +32,7 @@ func (f forest) Draw(width float64) *canvas {
 		room = width - 7
 	}
 
-	names, shared := fitted(each(f.Rows, func(r forestRow) string { return r.Name }), 13, room)
+	names, shared := fitted(each(f.Rows, func(r forestRow) string { return r.Name }), room)
 	for i, r := range f.Rows {
 		right = max(right, textWidth(r.Text, 12.5)+14)
 		left = max(left, textWidth(names[i], 13)+14, textWidth(r.Sub, 11.5)+14)

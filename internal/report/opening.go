@@ -427,10 +427,7 @@ func (b rateBar) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 2 * middle}
 	x := linear{0, b.top, 0, width}
 	c.bar(b.Class, b.Doubt, 0, middle-3.5, x.at(b.Median), 7)
-	if b.Whisker {
-		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
-	}
-
+	b.whisker(c, x, middle)
 	c.upright("median", x.at(b.Median), 1, 2*middle-1)
 	return c
 }

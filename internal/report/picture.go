@@ -23,7 +23,6 @@ type chain struct {
 type chainNode struct {
 	Name   string
 	Router bool
-	Ends   bool // the node is an endpoint of the traffic
 	Note   string
 }
 
@@ -41,7 +40,7 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 		wire += fmt.Sprintf(", MTU %d", w.MTU)
 	}
 
-	c.Nodes = []chainNode{{Name: near, Ends: true, Note: w.Near}}
+	c.Nodes = []chainNode{{Name: near, Note: w.Near}}
 	c.Links = []string{wire}
 	if w.Hops == nil || *w.Hops > 0 {
 		first := cmp.Or(w.Routers...)
@@ -57,7 +56,7 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 		c.Links = append(c.Links, "")
 	}
 
-	c.Nodes = append(c.Nodes, chainNode{Name: far, Ends: true, Note: w.Far})
+	c.Nodes = append(c.Nodes, chainNode{Name: far, Note: w.Far})
 	return c
 }
 
@@ -71,7 +70,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 
 	at := t.Near
 	used := make([]bool, len(t.Links))
-	c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: true})
+	c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at]})
 	for found := true; found; {
 		found = false
 		for i, l := range t.Links {
@@ -81,7 +80,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 					used[i] = true
 					found = true
 					c.Links = append(c.Links, l.Name)
-					c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: at == t.Far})
+					c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at]})
 				}
 			}
 		}

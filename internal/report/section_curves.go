@@ -69,7 +69,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			words = v.unsetWords(byLine[key][0].Factors, names)
 		}
 
-		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, words))
+		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class))
 		legend = append(legend, LegendItem{"line " + class, words})
 		used = append(used, byLine[key]...)
 		for _, p := range k.Lines[len(k.Lines)-1].Points {
@@ -128,8 +128,8 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 	return names
 }
 
-func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label string) curveLine {
-	l := curveLine{Class: class, Name: label}
+func (v *view) curveLine(cells []*analysis.Cell, name, metric, class string) curveLine {
+	l := curveLine{Class: class}
 	for _, c := range cells {
 		l.Points = append(l.Points, curvePoint{v.estimate(c, metric), numberOf(c.Factors[name])})
 	}

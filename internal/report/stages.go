@@ -388,20 +388,25 @@ func (s stages) drawSmall(k *canvas, x, wide, high float64) {
 
 	k.text(textClass("v", top), "start", left, y+29, shorten(number, 12.5, room))
 	if top.Utilisation != nil {
-		k.rect("track", left, y+33, room, 4)
-		k.rect("fill "+fillClass(top), left, y+33, room*min(max(*top.Utilisation, 0), 1), 4)
+		drawUse(k, top, left, y+33, room, 4)
+	}
+}
+
+// drawUse draws a bar that is filled up to the utilisation of a stage.
+func drawUse(k *canvas, x diagnosis.Stage, left, y, wide, high float64) {
+	k.rect("track", left, y, wide, high)
+	if x.Utilisation != nil {
+		class := "fill free"
+		if x.Choke {
+			class = "fill choke"
+		}
+
+		k.rect(class, left, y, wide*min(max(*x.Utilisation, 0), 1), high)
 	}
 }
 
 // chokeSign returns the mark of a choke point, for readers who cannot see its colour.
 func chokeSign(x diagnosis.Stage) string { return marked(x.Choke, "", "▶ ") }
-
-func fillClass(x diagnosis.Stage) string {
-	if x.Choke {
-		return "choke"
-	}
-	return "free"
-}
 
 // wordy reports whether a stage shows words instead of a number.
 func wordy(x diagnosis.Stage) bool { return x.Choke && x.Utilisation == nil }
@@ -461,8 +466,5 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 		return
 	}
 
-	k.rect("track", left, y+5, wide, 6)
-	if x.Utilisation != nil {
-		k.rect("fill "+fillClass(x), left, y+5, wide*min(max(*x.Utilisation, 0), 1), 6)
-	}
+	drawUse(k, x, left, y+5, wide, 6)
 }

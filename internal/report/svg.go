@@ -301,8 +301,8 @@ func Apart(labels []string) (short []string, shared string) {
 
 // fitted returns the labels unchanged if they fit. Otherwise it removes the words that all labels share, and
 // returns a separate line with these words.
-func fitted(labels []string, size, room float64) (short []string, said string) {
-	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, size) > room }) {
+func fitted(labels []string, room float64) (short []string, said string) {
+	if !slices.ContainsFunc(labels, func(s string) bool { return textWidth(s, 13) > room }) {
 		return labels, ""
 	}
 
@@ -341,7 +341,7 @@ func (l linear) at(v float64) float64 {
 // ticks returns round numbers from low to high, in steps of 1, 2 or 5 times a power of ten. The parameter
 // want is the approximate number of ticks.
 func ticks(low, high float64, want int) []float64 {
-	if !(high > low) || want < 1 {
+	if !(high > low) {
 		return []float64{low}
 	}
 
@@ -365,7 +365,7 @@ func axisFrom0(high float64, want int) (marks []float64) {
 
 	marks = ticks(0, high, want)
 	last := marks[len(marks)-1]
-	if last < high && len(marks) > 1 {
+	if last < high {
 		marks = append(marks, last+marks[1])
 	}
 
@@ -388,8 +388,8 @@ func (l logarithmic) at(v float64) float64 {
 	return linear{math.Log(l.low), math.Log(l.high), l.from, l.to}.at(math.Log(max(v, l.low/1e3)))
 }
 
-// decades returns the powers of ten that enclose a range.
-func decades(low, high float64) (float64, float64, []float64) {
+// decades returns the powers of ten from below to above a range.
+func decades(low, high float64) (out []float64) {
 	if !(low > 0) {
 		low = 1
 	}
@@ -398,12 +398,9 @@ func decades(low, high float64) (float64, float64, []float64) {
 		high = low * 10
 	}
 
-	a := math.Floor(math.Log10(low))
-	b := math.Ceil(math.Log10(high))
-	var out []float64
-	for e := a; e <= b; e++ {
+	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
 		out = append(out, math.Pow(10, e))
 	}
 
-	return out[0], out[len(out)-1], out
+	return out
 }
