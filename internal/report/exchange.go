@@ -187,10 +187,8 @@ func (v *view) valueWords(c *analysis.Cell, metric string) string {
 
 // resultWords calls valueWords for the metric that represents the cell.
 func (v *view) resultWords(c *analysis.Cell) string {
-	metric := rateOf(c)
-	if has(c, metrics.Number) {
-		metric = metrics.Number
-	} else if !has(c, metric) && has(c, idleP50) {
+	metric := rateMetric(c)
+	if !has(c, metric) && has(c, idleP50) {
 		metric = idleP50
 	}
 
@@ -236,7 +234,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 		}
 	}
 
-	column := func(parts []string) string { return escape(joined(" / ", slices.Compact(parts)...)) }
+	column := func(parts []string) string { return escape(joined(" / ", once(nil, parts...)...)) }
 	var b bytes.Buffer
 	for _, c := range v.all {
 		x, ok := c.Metrics[goodput]
@@ -245,7 +243,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 		}
 
 		note := fmt.Sprintf("%s; %s, measured by %s", c.Label, v.valueWords(c, goodput), v.measuredBy())
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(slices.Clone(device)), column(slices.Clone(system)),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(device), column(system),
 			wgRate(x.Median), escape(note))
 	}
 

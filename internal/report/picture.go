@@ -209,12 +209,7 @@ func (c chain) Draw(width float64) *canvas {
 	}
 
 	for i, node := range c.Nodes {
-		class := "node"
-		if node.Router {
-			class = "node router"
-		}
-
-		k.box(class, x(i), top, widest, height, 6)
+		k.box(marked(node.Router, "node", " router"), x(i), top, widest, height, 6)
 		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, 13, widest-4))
 		if node.Router {
 			k.text("ax", "middle", x(i)+widest/2, top-9, shorten("under test", 11, widest+gap))
@@ -249,13 +244,11 @@ func (c chain) drawDown(width float64) *canvas {
 	}
 
 	for i, node := range c.Nodes {
-		class := "node"
 		if node.Router {
-			class = "node router"
 			k.text("ax", "start", left+wide+8, y(i)+height/2+4, "under test")
 		}
 
-		k.box(class, left, y(i), wide, height, 6)
+		k.box(marked(node.Router, "node", " router"), left, y(i), wide, height, 6)
 		name := node.Name
 		if node.Note != "" { // show the note: an address or a router's task tells more than the kind
 			name = node.Note

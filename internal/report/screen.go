@@ -536,7 +536,7 @@ func (f finding) fixes() string {
 		fix += bracket(around("gain ≤ ", f.gain(), ""))
 	}
 
-	if f.Named() && f.Causes[0].Proved == "" && f.proposal() != "" {
+	if f.Named() && f.proposal() != "" {
 		test = "test: diagnose --prove"
 	}
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,13 +37,11 @@ type finding struct {
 // found returns the verdicts on the selected cells.
 func (v *view) found() []finding {
 	var out []finding
+	diagnosed := func(c *analysis.Cell) bool { return c != nil && c.Diagnosis != nil }
 	for _, x := range v.Verdicts {
-		c := v.cell[x.Cells[x.Shown].Key()]
-		if c != nil && c.Diagnosis != nil {
-			all := each(x.Cells, func(f record.Factors) *analysis.Cell { return v.cell[f.Key()] })
-			f := finding{x, c.Diagnosis, c, filter(all, func(c *analysis.Cell) bool {
-				return c != nil && c.Diagnosis != nil
-			})}
+		all := each(x.Cells, func(f record.Factors) *analysis.Cell { return v.cell[f.Key()] })
+		if c := all[x.Shown]; diagnosed(c) {
+			f := finding{x, c.Diagnosis, c, filter(all, diagnosed)}
 			f.Verdict.Text = f.sentence()
 			out = append(out, f)
 		}
@@ -103,11 +102,7 @@ func (f finding) sure() string {
 	if !f.Named() {
 		return ""
 	}
-
-	if f.Causes[0].Proved == "" {
-		return ", " + f.certainty() + f.proposal()
-	}
-	return ", " + f.certainty()
+	return ", " + f.certainty() + f.proposal()
 }
 
 // certainty is like sure, but omits the proposed experiment.
@@ -121,12 +116,8 @@ func (f finding) certainty() string {
 		return "refuted by experiment"
 	}
 
-	low, high := whole(f.Verdict.Confidence[0]), whole(f.Verdict.Confidence[1])
-	if low != high {
-		high = low + " to " + high
-	}
-
-	return high + " sure" + around("; ", proved, " by experiment")
+	return between(whole(f.Verdict.Confidence[0]), whole(f.Verdict.Confidence[1])) + " sure" +
+		around("; ", proved, " by experiment")
 }
 
 // wellSure is the confidence below which a verdict proposes an experiment.
@@ -136,15 +127,11 @@ const wellSure = .8
 // none.
 func (f finding) proposal() string {
 	tests := f.Causes[0].Experiments
-	if f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
-		levels := tests[0].Steps
-		if len(levels) == 0 {
-			levels = []string{tests[0].Fix}
-		}
-		return fmt.Sprintf("; to test it, chokepoint diagnose --prove sets %s to %s", tests[0].Factor,
-			strings.Join(levels, ", then "))
+	if f.Causes[0].Proved != "" || f.Verdict.Confidence[0] >= wellSure || len(tests) == 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("; to test it, chokepoint diagnose --prove sets %s to %s", tests[0].Factor,
+		cmp.Or(strings.Join(tests[0].Steps, ", then "), tests[0].Fix))
 }
 
 // smallShare is the minimum share of a loss or delay that the report mentions.
@@ -265,12 +252,7 @@ func sharesText(all []float64, words string) string {
 		return ""
 	}
 
-	low, high := unit.Percent(slices.Min(all)), unit.Percent(slices.Max(all))
-	if low != high {
-		high = low + " to " + high
-	}
-
-	return "; " + high + words
+	return "; " + between(unit.Percent(slices.Min(all)), unit.Percent(slices.Max(all))) + words
 }
 
 // whole formats a probability in whole per cent. It shows at most 99 %, because no cause is certain.

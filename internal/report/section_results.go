@@ -530,16 +530,12 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	return cell
 }
 
-// rateCell shows the goodput of TCP or the packet rate of UDP.
+// rateCell shows the goodput of TCP, the packet rate of UDP, or the number of an imported run.
 func rateCell(v *view, c *analysis.Cell) TableCell {
-	if has(c, metrics.Number) { // set only for imported runs
-		return v.cellOf(c, metrics.Number)
-	}
-
-	if !loaded(c) && !enciphered(c) {
+	if !loaded(c) && !enciphered(c) && !has(c, metrics.Number) {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}
-	return v.cellOf(c, rateOf(c))
+	return v.cellOf(c, rateMetric(c))
 }
 
 // bothRates adds the payload rate to a packet rate.

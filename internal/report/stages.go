@@ -203,9 +203,9 @@ func linkText(x diagnosis.Stage) string {
 	return x.Label + " " + short(x)
 }
 
-// marked returns class or, for a choke point, class with mark appended.
-func marked(choke bool, class, mark string) string {
-	if choke {
+// marked returns class, with mark appended if yes is set.
+func marked(yes bool, class, mark string) string {
+	if yes {
 		return class + mark
 	}
 	return class

@@ -187,7 +187,7 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	}
 
 	if missed := l.MissedPackets; len(missed) == 2 {
-		text := "the ends miss " + between(missed[0], missed[1]) + " packets"
+		text := "the ends miss " + between(unit.Whole(missed[0]), unit.Whole(missed[1])) + " packets"
 		if len(died) > 0 {
 			text += "; died: " + strings.Join(died, ", ")
 		}
@@ -219,12 +219,9 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 }
 
 // between formats a range, or one number if both bounds look the same.
-func between(low, high float64) string {
-	a := unit.Whole(low)
-	b := unit.Whole(high)
-	if a == b {
-		return a
+func between(low, high string) string {
+	if low == high {
+		return low
 	}
-
-	return a + " to " + b
+	return low + " to " + high
 }
