@@ -11,11 +11,7 @@ import (
 // Glance renders the current state of a node for a terminal of the given width.
 func Glance(g *analysis.Glance, width int, colour bool) string {
 	t := newTerminal(width, colour)
-	names := 0
-	for _, c := range g.Cores {
-		names = max(names, len(c.Name))
-	}
-
+	names := widest(each(g.Cores, func(c analysis.CoreGlance) string { return c.Name }))
 	for _, c := range g.Cores {
 		t.line(fmt.Sprintf("  %-*s  %s %6s  softirq %s", names, c.Name, t.paint(busyCode(c.Busy),
 			blocks(c.Busy, barWidth)), unit.Percent(c.Busy), unit.Percent(c.Softirq)))
@@ -51,13 +47,12 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 		facts = append(facts, unit.Significant(*g.PowerW, 3)+" W")
 	}
 
+	cost := "what observing costs is not known"
 	if g.ObservingRatio != nil {
-		facts = append(facts, "observing costs "+unit.Percent(*g.ObservingRatio)+" of one core")
-	} else {
-		facts = append(facts, "what observing costs is not known")
+		cost = "observing costs " + unit.Percent(*g.ObservingRatio) + " of one core"
 	}
 
-	t.wrap("  ", "  ", strings.Join(facts, ", "), dim)
+	t.wrap("  ", "  ", strings.Join(append(facts, cost), ", "), dim)
 	if c := g.Candidate; c != nil {
 		t.wrap("  ", "  ", fmt.Sprintf("candidate: %s, %s sure", c.Text, unit.Percent(c.Confidence)), bold)
 	} else {
@@ -100,18 +95,14 @@ func (t *terminal) aligned(rows [][]string) {
 		line := ""
 		for i, text := range r {
 			room := widest(each(rows, func(r []string) string { return r[i] }))
-			gap := strings.Repeat(" ", room-len([]rune(text)))
 			if i == 0 {
-				text, gap = gap, text
+				room = -room
 			}
 
-			line += "  " + gap + text
+			line += fmt.Sprintf("  %*s", room, text)
 		}
 
-		if r := []rune(line); len(r) > t.width { // a line that wraps would make the line count wrong
-			line = string(r[:t.width])
-		}
-
+		line = fmt.Sprintf("%.*s", t.width, line) // a line that wraps would make the line count wrong
 		if n == 0 {
 			line = t.paint(dim, line)
 		}

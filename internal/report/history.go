@@ -146,15 +146,15 @@ func historySection(cell history.Cell) Section {
 	s := Section{ID: "cell-" + c.ID, Title: c.Label}
 	var changes []Item
 	for _, x := range c.Changes {
-		item := Item{Text: ChangeWords(c, x), Evidence: x.Causes}
+		tone := Plain
 		if x.Better == history.Worse && x.Testbed != history.TestbedChanged {
-			item.Tone = Doubt
+			tone = Doubt
 			if x.Status == history.Confirmed {
-				item.Tone = Bad
+				tone = Bad
 			}
 		}
 
-		changes = append(changes, item)
+		changes = append(changes, Item{Text: ChangeWords(c, x), Evidence: x.Causes, Tone: tone})
 	}
 
 	t := Table{
@@ -195,17 +195,17 @@ func pointCells(c *history.Cell, p history.Point) []TableCell {
 		started.Sub = fmt.Sprintf("after %v days without a run", p.GapDays)
 	}
 
-	n, median, interval, change := none, none, none, TableCell{}
+	var n, median, interval, change string
 	if v := p.Value; v != nil {
-		n, median = TableCell{Text: strconv.Itoa(v.N)}, TableCell{Text: metrics.Say(c.Metric.Name, v.Median)}
+		n, median = strconv.Itoa(v.N), metrics.Say(c.Metric.Name, v.Median)
 		if v.N > 1 {
 			scale := unit.ScaleOf(c.Metric.Unit, v.Median)
-			interval = TableCell{Text: scale.Number(v.Low) + "–" + scale.Number(v.High)}
+			interval = scale.Number(v.Low) + "–" + scale.Number(v.High)
 		}
 	}
 
 	if x := c.ChangeAt(p); x != nil {
-		change.Text = joined(", ", x.Better, x.Status)
+		change = joined(", ", x.Better, x.Status)
 	}
 
 	grade := TableCell{Text: p.Grade}
@@ -214,8 +214,8 @@ func pointCells(c *history.Cell, p history.Point) []TableCell {
 		grade.Tone = Doubt
 	}
 
-	return []TableCell{started, {Text: p.Run, Sub: p.Name}, textCell(p.Firmware), textCell(p.Kernel), n,
-		median, interval, grade, change}
+	return []TableCell{started, {Text: p.Run, Sub: p.Name}, textCell(p.Firmware), textCell(p.Kernel),
+		textCell(n), textCell(median), textCell(interval), grade, {Text: change}}
 }
 
 func trendLegend(c *history.Cell) []LegendItem {
