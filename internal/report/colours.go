@@ -3,7 +3,6 @@ package report
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -78,27 +77,6 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	return v.colour(v.line, named[0])
 }
 
-// dashes distinguishes the second and further lines of a chart for readers who cannot see the colours.
-var dashes = [...]string{"7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2"}
-
-func lineDash(i int) string { return " d" + strconv.Itoa(i%(len(dashes)+1)) }
-
-// seriesStyle returns the CSS that colours each class. It uses literal colours because some programs that
-// show SVG do not support variables.
-func seriesStyle() string {
-	var b strings.Builder
-	for i := range maxColours + 1 {
-		c := ".c" + strconv.Itoa(i)
-		colour := "var(--c" + strconv.Itoa(i) + ")"
-		rules := strings.NewReplacer("@", c, "#", colour).Replace(".bar@,.point@{fill:#}" +
-			".hatch@,.line@,.q@,.run-line@,.frame@,.reach@{stroke:#}.hollow@{fill:var(--surface);stroke:#}" +
-			".tube@{fill:#;stroke:#}.dot@{background:#}\n")
-		b.WriteString(rules)
-	}
-
-	for i, d := range dashes {
-		b.WriteString(".line.d" + strconv.Itoa(i+1) + "{stroke-dasharray:" + d + "}\n")
-	}
-
-	return b.String()
-}
+// lineDash returns the CSS class for the dashes of the i-th line of a chart, for readers who cannot see the
+// colours. The first line has none.
+func lineDash(i int) string { return " d" + strconv.Itoa(i%8) }

@@ -60,7 +60,7 @@ func layout(text string, v *view) *template.Template {
 
 // laidOut executes the template of a page with its style and script. what names the page in errors.
 func laidOut(what string, t *template.Template, script string, page map[string]any) ([]byte, error) {
-	page["Style"] = template.CSS(themes() + pageStyle + chartStyle + seriesStyle())
+	page["Style"] = template.CSS(themes() + pageStyle + chartStyle)
 	page["Script"] = template.JS(script)
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {

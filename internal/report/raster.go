@@ -41,7 +41,7 @@ type styleRule struct {
 // styleRules returns the style of saved charts. Rules with fewer classes come first, in the order of CSS
 // specificity.
 func styleRules() (rules []styleRule) {
-	for rule := range strings.SplitSeq(resolve(chartStyle+seriesStyle()), "}") {
+	for rule := range strings.SplitSeq(resolve(chartStyle), "}") {
 		selectors, body, ok := strings.Cut(strings.TrimSpace(rule), "{")
 		for one := range strings.SplitSeq(selectors, ",") {
 			if ok {

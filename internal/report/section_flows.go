@@ -26,10 +26,9 @@ func shortFlowTable(v *view) Table {
 		Cards: true,
 		Columns: columns("Short flows", "#Completed|per second",
 			"#Handshake|p50 · p99", "#Completion|p50 · p99"),
-		Caption: "Each flow has a TCP connection " +
-			"of its own. Its completion time runs from when it was intended to start to the last byte " +
-			"of the answer; what failed or was not done by the window's end counts as slower than all " +
-			"others. " +
+		Caption: "Each flow has a TCP connection of its own. Its completion time runs from when it was " +
+			"intended to start to the last byte of the answer; what failed or was not done by the window's " +
+			"end counts as slower than all others. " +
 			rateIntervals(v, cells, flowRate),
 	}
 	var sizes []string // the distributions of completion times by size

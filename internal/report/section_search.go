@@ -245,10 +245,9 @@ func goalTable(v *view) Table {
 // stepTable lists every trial of every search.
 func stepTable(v *view) Table {
 	t := Table{
-		ID:     "search-steps",
-		Folded: true,
-		Caption: "Every trial of the searches that " +
-			"ended well, in order.",
+		ID:      "search-steps",
+		Folded:  true,
+		Caption: "Every trial of the searches that ended well, in order.",
 		Columns: columns("Trial", "Part of", "#Load", "#Duration", "#Loss"),
 	}
 	for _, s := range v.Searches {

@@ -161,10 +161,8 @@ func (s *site) index() *sitePage {
 		ID:     "devices",
 		Cards:  true,
 		Sorted: true,
-		Caption: "The best TCP rate of each device, and " +
-			"with what it was reached. Studies differ in method: the device's page has every result with " +
-			"its " +
-			"conditions.",
+		Caption: "The best TCP rate of each device, and with what it was reached. Studies differ in " +
+			"method: the device's page has every result with its conditions.",
 		Columns: columns("Device", "Cores", "#No tunnel|best TCP", "#WireGuard|best TCP", "#OpenVPN|best TCP",
 			"Power", "#Results|sources"),
 	}
