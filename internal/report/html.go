@@ -92,25 +92,14 @@ type pageCell struct {
 }
 
 func cellOf(t Table, i int, c TableCell) pageCell {
+	column := t.Columns[i]
 	p := pageCell{Table: t, Cell: c, Heads: i == 0}
-	var classes []string
-	if t.Columns[i].Numeric {
-		classes = append(classes, "num")
-	}
-
-	if t.Columns[i].Keep {
-		classes = append(classes, "keep")
-	}
-
 	if t.Cards && i > 0 {
-		p.Head = cmp.Or(c.Head, t.Columns[i].Head)
+		p.Head = cmp.Or(c.Head, column.Head)
 	}
 
-	if t.Cards && (c.Text == "–" || c.Text == "") {
-		classes = append(classes, "empty")
-	}
-
-	p.Class = strings.Join(classes, " ")
+	p.Class = joined(" ", marked(column.Numeric, "", "num"), marked(column.Keep, "", "keep"),
+		marked(t.Cards && (c.Text == none.Text || c.Text == ""), "", "empty"))
 	return p
 }
 

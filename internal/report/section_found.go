@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,13 +51,8 @@ func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	}
 
 	for _, t := range v.Taps {
-		where := " of all devices"
-		if t.Device != "" {
-			where = " of " + t.Device
-		}
-
 		lines = append(lines, unit.Count(t.Sockets, "packet socket")+" ("+t.Type+", protocol "+t.Protocol+
-			") copy packets"+where)
+			") copy packets of "+cmp.Or(t.Device, "all devices"))
 	}
 
 	for _, q := range v.NFQueues {
@@ -70,10 +66,7 @@ func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 	}
 
 	for _, part := range []string{"all", "devices", "filter", "iptables", "taps", "nfqueues"} {
-		why := v.Missing[part]
-		if why != "" {
-			unknown = append(unknown, part+": "+why)
-		}
+		unknown = once(unknown, around(part+": ", v.Missing[part], ""))
 	}
 
 	return lines, unknown
@@ -81,18 +74,7 @@ func Found(v *record.Inventory, all bool) (lines, unknown []string) {
 
 // deviceWords describes a device with its queues and filters. notable is set if the device is worth a line.
 func deviceWords(d record.NetDevice) (text string, notable bool) {
-	text = d.Name
-	kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual)
-	if kind != "" {
-		text += " (" + kind + ")"
-	}
-
-	var parts []string
-	if d.Master != "" {
-		parts = append(parts, "port of "+d.Master)
-		notable = true
-	}
-
+	parts := []string{around("port of ", d.Master, "")}
 	if d.MTU > 0 {
 		parts = append(parts, fmt.Sprintf("MTU %d", d.MTU))
 	}
@@ -114,14 +96,11 @@ func deviceWords(d record.NetDevice) (text string, notable bool) {
 		parts = append(parts, "filter "+f.Words())
 	}
 
-	notable = notable || d.Rated() || len(d.Filters) > 0
-	if d.Missing != "" {
-		parts = append(parts, "not known in full: "+d.Missing)
-		notable = true
-	}
-
-	notable = notable || slices.Contains([]string{"bridge", "bond", "ifb"}, d.Kind)
-	return strings.TrimSuffix(text+": "+strings.Join(parts, "; "), ": "), notable
+	parts = append(parts, around("not known in full: ", d.Missing, ""))
+	notable = d.Master != "" || d.Rated() || len(d.Filters) > 0 || d.Missing != "" ||
+		slices.Contains([]string{"bridge", "bond", "ifb"}, d.Kind)
+	name := d.Name + bracket(strings.TrimSuffix(d.Kind, record.DeviceVirtual))
+	return joined(": ", name, joined("; ", parts...)), notable
 }
 
 // maxRuleLines is the maximum number of packet filter rules that are listed individually.
@@ -130,7 +109,6 @@ const maxRuleLines = 8
 // filterWords describes the rules of a packet filter that do more than accept. Rules that chokepoint added
 // are omitted.
 func filterWords(f *record.PacketFilter) []string {
-	var out []string
 	var chains []string
 	for _, c := range f.Chains {
 		if !c.Own && c.Rules > 0 {
@@ -139,11 +117,8 @@ func filterWords(f *record.PacketFilter) []string {
 		}
 	}
 
-	if len(chains) > 0 {
-		out = append(out, "packet filter: "+strings.Join(chains, ", "))
-	}
-
-	others := slices.DeleteFunc(slices.Clone(f.Rules), func(r record.FilterRule) bool { return r.Own })
+	out := once(nil, around("packet filter: ", strings.Join(chains, ", "), ""))
+	others := filter(f.Rules, func(r record.FilterRule) bool { return !r.Own })
 	for i, r := range others {
 		if i == maxRuleLines {
 			out = append(out, fmt.Sprintf("and %d further rules that do more than accept",
@@ -161,8 +136,8 @@ func filterWords(f *record.PacketFilter) []string {
 
 	for _, t := range f.Flowtables {
 		if !t.Own {
-			out = append(out, "flowtable "+t.Name+" of "+strings.Join(t.Devices, ", ")+
-				strings.Join(each(t.Flags, func(s string) string { return ", " + s }), ""))
+			out = append(out, "flowtable "+t.Name+" of "+
+				strings.Join(slices.Concat(t.Devices, t.Flags), ", "))
 		}
 	}
 

@@ -181,7 +181,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 			"#Of ceiling", "#Of the tester's own ceiling"),
 	}
 	for _, c := range cells {
-		stats := []TableCell{missingCell(c, metric), {}, {}, {}, {}}
+		stats := []TableCell{missingCell(c.Missing, metric), {}, {}, {}, {}}
 		if x, ok := c.Metrics[metric]; ok {
 			stats = v.statCells(c, metric, x)
 		}

@@ -561,7 +561,7 @@ func rateOf(c *analysis.Cell) string {
 func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	x, ok := c.Metrics[metric]
 	if !ok {
-		return missingCell(c, metric)
+		return missingCell(c.Missing, metric)
 	}
 
 	if metric == rttAdded && c.AddedInNoise() {
@@ -576,22 +576,25 @@ func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	}
 }
 
-func missingCell(c *analysis.Cell, metric string) TableCell {
-	why := c.Missing[metric]
-	if why != "" {
-		return TableCell{Text: unknown, Long: metrics.Label(metric) + ": unavailable: " + why, Tone: Quiet}
+// missingCell shows why a metric is missing, if a reason is known.
+func missingCell(missing map[string]string, metric string) TableCell {
+	if missing[metric] == "" {
+		return none
 	}
-	return none
+	return TableCell{Text: unknown, Long: unavailable(missing, metric), Tone: Quiet}
+}
+
+func unavailable(missing map[string]string, metric string) string {
+	return metrics.Label(metric) + ": unavailable: " + missing[metric]
 }
 
 // pair shows p50 and p99 of the distribution whose metrics' names begin with stem.
 func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	lower := stem + "_p99_ns"
 	cell := v.twoLines(c, stem+"_p50_ns", "p99 ", lower)
-	why := c.Missing[lower]
-	if why != "" && !has(c, lower) {
+	if c.Missing[lower] != "" && !has(c, lower) {
 		cell.Sub = "p99 n/a"
-		cell.Long += "\n" + metrics.Label(lower) + ": unavailable: " + why
+		cell.Long += "\n" + unavailable(c.Missing, lower)
 	}
 
 	return cell

@@ -43,10 +43,8 @@ func (v *view) addTrial(t *Table, k *analysis.TrialView) {
 
 	f := k.Failure
 	if f != nil {
-		row.Notes = items("failed in "+f.Phase, Bad, f.Error)
-		if f.Hint != "" {
-			row.Notes[0].Evidence = []string{"hint: " + f.Hint}
-		}
+		hint := once(nil, around("hint: ", f.Hint, ""))
+		row.Notes = []Item{{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad, Evidence: hint}}
 	}
 
 	for _, r := range k.Reasons {
@@ -73,18 +71,19 @@ func (v *view) trialName(k *analysis.TrialView) string {
 func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
 		x, ok := k.Metrics[m]
-		switch {
-		case ok && len(names) == 1: // the heading of the column names the metric
-			return TableCell{Text: v.text(m, x)}
-		case ok:
-			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
+		if ok {
+			cell := TableCell{Text: v.text(m, x)}
+			if len(names) > 1 { // otherwise, the heading of the column names the metric
+				cell.Long = metrics.Label(m)
+			}
+
+			return cell
 		}
 	}
 
 	for _, m := range names {
-		why := k.Missing[m]
-		if why != "" {
-			return TableCell{Text: "n/a", Long: metrics.Label(m) + ": unavailable: " + why, Tone: Quiet}
+		if k.Missing[m] != "" {
+			return missingCell(k.Missing, m)
 		}
 	}
 	return none
