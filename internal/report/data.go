@@ -98,24 +98,13 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 // cellColumns returns the grade, n, median and interval that a trial's cell has for a metric. They are empty
 // if the trial belongs to no cell.
 func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
-	columns := make([]string, 6)
 	c := v.cell[t.Factors.Key()]
 	if c == nil || !t.OfCell() {
-		return columns
+		return make([]string, 6)
 	}
 
-	columns[0] = c.Grade
-	x, ok := c.Metrics[metric]
-	if !ok {
-		return columns
-	}
-
-	columns[1], columns[2], columns[5] = strconv.Itoa(x.N), decimal(x.Median), x.Interval
-	if hasInterval(x) {
-		columns[3], columns[4] = decimal(x.Low), decimal(x.High)
-	}
-
-	return columns
+	median, low, high, n := cellNumbers(c, metric)
+	return []string{c.Grade, n, median, low, high, c.Metrics[metric].Interval}
 }
 
 // decimal formats a number with all digits and without exponent.

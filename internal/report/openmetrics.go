@@ -63,7 +63,7 @@ func Families(d *analysis.Document, extra ...[2]string) (all []Family) {
 			}
 		}
 
-		add(name, unit, cmp.Or(m.Label, m.Name)+around(" in ", openWords(unit), "")+
+		add(name, unit, cmp.Or(m.Label, m.Name)+around(" in ", strings.ReplaceAll(unit, "_", " "), "")+
 			": median and bounds of the interval over the trials of a cell"+help, lines)
 	}
 
@@ -127,9 +127,6 @@ func openName(m record.Metric) (name, unit string, scale float64) {
 
 	return name, "", 1
 }
-
-// openWords formats a unit for the help text.
-func openWords(unit string) string { return strings.ReplaceAll(unit, "_", " ") }
 
 // openLabels returns the labels of a cell that are the same in every run.
 func (v *view) openLabels(c *analysis.Cell) [][2]string {

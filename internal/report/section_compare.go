@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -61,11 +60,8 @@ func thresholdTable(v *view) Table {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 
-		if r.Metric == record.Validity {
-			continue // the grade is already the outcome
-		}
-
-		if r.Value != 0 || r.Met {
+		// The grade is already the outcome.
+		if r.Metric != record.Validity && (r.Value != 0 || r.Met) {
 			row.Cells[3] = TableCell{Text: v.text(r.Metric, r.Value)}
 		}
 	}
@@ -84,12 +80,12 @@ func thresholdItems(v *view) (out []Item) {
 }
 
 // label returns a cell's label, or its factors if the run does not contain the cell.
-func (v *view) label(f map[string]string) string {
+func (v *view) label(f record.Factors) string {
 	if len(f) == 0 {
 		return "–"
 	}
 
-	c := v.cell[record.Factors(f).Key()]
+	c := v.cell[f.Key()]
 	if c != nil {
 		return c.Label
 	}
@@ -122,8 +118,8 @@ func comparisonSection(v *view, s *Section) {
 			f.Rows = append(f.Rows, forestLine(v, k))
 			for _, of := range []record.Factors{k.Factors, k.Against} {
 				c := v.cell[of.Key()]
-				if c != nil && !slices.Contains(cells, c) {
-					cells = append(cells, c)
+				if c != nil {
+					index(&cells, c)
 				}
 			}
 		}

@@ -32,11 +32,10 @@ func curveSection(v *view, s *Section) {
 
 func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Figure, bool) {
 	cells := v.cells(func(c *analysis.Cell) bool {
-		_, ok := c.Metrics[metric]
 		_, err := strconv.ParseFloat(c.Factors[d.Name], 64)
 		// A factor that follows from another factor, such as the frame size from the packet size, is shown in
 		// the chart of the other factor.
-		return ok && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
+		return has(c, metric) && err == nil && packets(c) == (metric != goodput) && !d.Says.In(c.Factors)
 	})
 	names := v.lineNames(cells, d)
 	order, byLine := grouped(cells, func(c *analysis.Cell) string { return v.setWords(c.Factors, names) })
@@ -107,20 +106,14 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 // the factor on the axis and the factors that follow from it.
 func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
 	all := without(v.varying(cells), d.Name)
-	var names []string
-	for _, n := range all {
+	names := filter(all, func(n string) bool {
 		other := v.Catalogue.Of(n)
-		if !slices.Contains(d.Follow, factor.Name(n)) && !slices.Contains(other.Follow,
-			factor.Name(d.Name)) && string(other.Says) != d.Name {
-			names = append(names, n)
-		}
-	}
-
-	taken := map[string]bool{}
-	for _, c := range cells {
-		taken[v.setWords(c.Factors, append([]string{d.Name}, names...))] = true
-	}
-
+		return !slices.Contains(d.Follow, factor.Name(n)) &&
+			!slices.Contains(other.Follow, factor.Name(d.Name)) && string(other.Says) != d.Name
+	})
+	taken, _ := grouped(cells, func(c *analysis.Cell) string {
+		return v.setWords(c.Factors, append([]string{d.Name}, names...))
+	})
 	if len(taken) < len(cells) {
 		return all // an omitted factor also varies on its own
 	}

@@ -3,7 +3,6 @@ package report
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -218,13 +217,8 @@ func timedWords(v *view) []string {
 }
 
 func (v *view) latencyWords(c *analysis.Cell) string {
-	var parts []string
-	for _, of := range [][2]string{{"p50 idle ", idleP50}, {"loaded ", loadedP50}} {
-		if x, ok := c.Metrics[of[1]]; ok {
-			parts = append(parts, of[0]+v.text(of[1], x.Median))
-		}
-	}
-	return strings.Join(parts, " → ")
+	return joined(" → ", around("p50 idle ", v.short(c, idleP50), ""),
+		around("loaded ", v.short(c, loadedP50), ""))
 }
 
 // quantileCurves returns the curves of a cell's trials and of the idle measurements of the same path.

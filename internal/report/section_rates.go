@@ -128,14 +128,12 @@ func ceilingWords(cells []*analysis.Cell, some bool) string {
 		words = once(words, text)
 	}
 
-	switch {
-	case len(words) == 0:
-		return ""
-	case !some:
-		return " Theoretical ceiling: " + strings.Join(words, "; ") + "."
+	title := " Theoretical ceiling: "
+	if some {
+		title = " Theoretical ceilings of goodput: "
 	}
 
-	return " Theoretical ceilings of goodput: " + strings.Join(words, "; ") + "."
+	return around(title, strings.Join(words, "; "), ".")
 }
 
 func (v *view) bar(c *analysis.Cell, metric string) bar {

@@ -63,13 +63,12 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 
 // extent describes the number of cells, and the number of runs per cell.
 func extent(v *view) string {
-	counts := slices.Sorted(slices.Values(each(v.all, func(c *analysis.Cell) int { return c.Runs })))
+	counts := each(v.all, func(c *analysis.Cell) int { return c.Runs })
 	if len(counts) == 0 {
 		counts = []int{0}
 	}
 
-	low := counts[0]
-	high := counts[len(counts)-1]
+	low, high := slices.Min(counts), slices.Max(counts)
 	runs := unit.Count(high, "run")
 	if low != high {
 		runs = fmt.Sprintf("%d to %s", low, runs)

@@ -55,21 +55,12 @@ func sharedCores(v *view) string {
 		}
 	}
 
-	if router == "" {
-		return ""
-	}
-
-	return " The cores are the host's: client, " + router + ", server and load generators share them."
+	return around(" The cores are the host's: client, ", router, ", server and load generators share them.")
 }
 
 func (v *view) rateWords(c *analysis.Cell) string {
-	x, ok := c.Metrics[rateOf(c)]
-	if !ok {
-		return ""
-	}
-
-	text := v.text(rateOf(c), x.Median)
-	if c.Consistency != nil {
+	text := v.short(c, rateOf(c))
+	if text != "" && c.Consistency != nil {
 		text += " · " + strings.ToLower(c.Consistency.Word)
 	}
 
