@@ -331,12 +331,10 @@ func (a *article) repeat() {
 // content.
 func (a *article) addPicture(f Figure) {
 	s := a.v.figureSheet(f)
-	name := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))
-	taken := func(p File) bool { return p.Name == name+".svg" }
-	for stem, i := name, 2; slices.ContainsFunc(a.pictures, taken); i++ {
-		name = fmt.Sprintf("%s-%d", stem, i)
-	}
-
+	stem := chartFolder + shortSlug(strings.TrimSuffix(f.ID, "-bars"))
+	name := untaken(stem, func(name string) bool {
+		return slices.ContainsFunc(a.pictures, func(p File) bool { return p.Name == name+".svg" })
+	})
 	points := "([PNG](" + name + ".png))"
 	for _, format := range []string{"svg", "png"} {
 		content, err := s.drawn(a.v.Run.ID, name, format, Size{})

@@ -531,11 +531,7 @@ func (f finding) sureWords() string {
 // fixes describes the remedy, and how to test an uncertain cause.
 func (f finding) fixes() string {
 	var test string
-	fix := around("fix: ", f.fix(), "")
-	if fix != "" {
-		fix += bracket(around("gain ≤ ", f.gain(), ""))
-	}
-
+	fix := around("fix: ", f.fix(), bracket(around("gain ≤ ", f.gain(), "")))
 	if f.Named() && f.proposal() != "" {
 		test = "test: diagnose --prove"
 	}
@@ -546,6 +542,7 @@ func (f finding) fixes() string {
 // cellNames holds the words used to name the cells that have a load.
 type cellNames struct {
 	at    map[string]int // key of a cell → index
+	all   cellSet
 	cells [][]string     // words of each cell, in the order of its label
 	words []string       // all different words
 	with  []cellSet      // for each word, the cells that have it
@@ -559,18 +556,15 @@ func (v *view) names() *cellNames {
 	}
 
 	all := v.cells(loaded)
-	n := &cellNames{at: map[string]int{}}
-	place := map[string]int{}
+	n := &cellNames{at: map[string]int{}, all: newCellSet(len(all))}
 	for i, c := range all {
 		n.at[c.Factors.Key()] = i
+		n.all.add(i)
 		words := append(v.cellWords(c), v.offWords(c)...)
 		n.cells = append(n.cells, words)
 		for _, word := range words {
-			k, known := place[word]
-			if !known {
-				k = len(n.words)
-				place[word] = k
-				n.words = append(n.words, word)
+			k := index(&n.words, word)
+			if k == len(n.with) {
 				n.with = append(n.with, newCellSet(len(all)))
 			}
 
@@ -588,7 +582,7 @@ func (v *view) names() *cellNames {
 // "all but" and the name of those cells.
 func (v *view) who(f finding, most int) string {
 	n := v.names()
-	wanted, others := newCellSet(len(n.cells)), n.every()
+	wanted, others := newCellSet(len(n.cells)), slices.Clone(n.all)
 	known := true
 	for _, k := range f.Cells {
 		i, ok := n.at[k.Key()]
@@ -639,14 +633,6 @@ func (n *cellNames) sets(wanted cellSet) (names []string) {
 		nameless.remove(covered)
 	}
 	return names
-}
-
-func (n *cellNames) every() cellSet {
-	all := newCellSet(len(n.cells))
-	for i := range n.cells {
-		all.add(i)
-	}
-	return all
 }
 
 // offWords returns the switches that are off in a cell and on in other cells, such as "no masquerade".
@@ -711,7 +697,7 @@ func (n *cellNames) cover(wanted, nameless cellSet) (words []string, covered cel
 		}
 	}
 
-	try(0, nil, n.every())
+	try(0, nil, n.all)
 	return words, covered
 }
 

@@ -129,11 +129,7 @@ func (s sheet) compose(width float64) *canvas {
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
-		name = strings.Trim(name, "-")
-		for stem, i := name, 2; all[name].Draw != nil; i++ {
-			name = fmt.Sprintf("%s-%d", stem, i)
-		}
-
+		name = untaken(strings.Trim(name, "-"), func(name string) bool { return all[name].Draw != nil })
 		names = append(names, name)
 		all[name] = s
 	}
@@ -167,6 +163,16 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 	}
 
 	return names, all
+}
+
+// untaken returns stem, with a number appended if the name is taken.
+func untaken(stem string, taken func(name string) bool) string {
+	name := stem
+	for i := 2; taken(name); i++ {
+		name = fmt.Sprint(stem, "-", i)
+	}
+
+	return name
 }
 
 // shortSlug is like slug, but merges repeated dashes.

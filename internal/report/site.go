@@ -122,11 +122,7 @@ func Site(c Collection) ([]File, error) {
 // free returns stem, with a number appended if another page already has that name. Studies are named first,
 // so that a bundle cannot take the name of a published page.
 func (s *site) free(stem string) string {
-	name := stem
-	for i := 2; s.taken[name]; i++ {
-		name = fmt.Sprint(stem, "-", i)
-	}
-
+	name := untaken(stem, func(name string) bool { return s.taken[name] })
 	s.taken[name] = true
 	return name + ".html"
 }
@@ -257,17 +253,12 @@ func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	}
 
 	cell := rateOfResult(*best)
-	cell.Sub = cmp.Or(s.fromLab(*best), s.shortSource(best.Source))
+	cell.Sub = cmp.Or(around("lab ", best.Lab, ""), s.shortSource(best.Source))
 	if best.Streams > 0 {
 		cell.Sub = unit.Count(best.Streams, "stream") + ", " + cell.Sub
 	}
 
 	return cell
-}
-
-// fromLab returns the name of the lab if a result was measured in a lab instead of on the device.
-func (s *site) fromLab(r catalogue.Result) string {
-	return around("lab ", r.Lab, "")
 }
 
 func (s *site) shortSource(id string) string {

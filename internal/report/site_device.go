@@ -55,10 +55,7 @@ func settingWords(r catalogue.Result) []string {
 		}
 	}
 
-	if r.IP != "" {
-		words = append(words, "IPv"+r.IP)
-	}
-
+	words = once(words, around("IPv", r.IP, ""))
 	text := r.Conditions()
 	if text != "" {
 		words = append(words, strings.Split(text, ", ")...)
@@ -113,7 +110,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 		grade := none
 		switch {
 		case r.Grade != "":
-			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: s.fromLab(r)}
+			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: around("lab ", r.Lab, "")}
 		case model.BeyondLink(s.Catalogue, r):
 			grade = TableCell{Text: "impossible", Tone: Doubt, Long: "more than the link carries"}
 		}
@@ -203,9 +200,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	section := Section{ID: "rates", Title: "Rates"}
 	for _, tunnel := range distinct(rows, tunnelOf) {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
-		own := false
-		doubt := false
-		studies := false
+		var own, doubt, studies bool
 		var settings [][]string
 		for _, r := range rows {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
@@ -258,11 +253,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			legend = append(legend, LegendItem{"bar c1", "published"})
 		}
 
-		caption := ""
-		if common != "" {
-			caption = "All: " + common + ". "
-		}
-
+		caption := around("All: ", common, ". ")
 		if own {
 			legend = append(legend, LegendItem{"bar c2", "own run"})
 			caption += "Of an own run: the median, every run as a dot, and the interval."
