@@ -72,7 +72,7 @@ func asText(text string) string {
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	stem := []string{v.Run.ID, t.ID, t.Factors.ID(), strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind,
-		t.Grade, reasonKinds(t), v.caveatKinds(t), v.importedFrom()}
+		t.Grade, strings.Join(distinct(t.Reasons, reasonKind), " "), v.caveatKinds(t), v.importedFrom()}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
@@ -131,10 +131,6 @@ func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, m
 
 func reasonKind(r evidence.Reason) string { return r.Kind }
 func caveatKind(c record.Caveat) string   { return c.Kind }
-
-func reasonKinds(t *analysis.TrialView) string {
-	return strings.Join(distinct(t.Reasons, reasonKind), " ")
-}
 
 func (v *view) caveatKinds(t *analysis.TrialView) string {
 	all := t.Caveats

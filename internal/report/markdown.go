@@ -85,7 +85,8 @@ func (m *markdown) blocks(blocks []Block) {
 			m.title(b.Title)
 			for _, f := range b.Items {
 				value := f.Value + f.Missing + bracket(f.Aside)
-				m.item(Item{Kind: f.Name, Text: joined(". ", value, joined("; ", f.lines()...))})
+				below := strings.ReplaceAll(f.Below, "\n", "; ")
+				m.item(Item{Kind: f.Name, Text: joined(". ", value, below)})
 			}
 		case List:
 			m.title(b.Title)

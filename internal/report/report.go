@@ -246,6 +246,13 @@ func sections(v *view) []Section {
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
 
+// addTables adds the tables that have rows.
+func (s *Section) addTables(tables ...Table) {
+	for _, t := range filled(tables...) {
+		s.add(t)
+	}
+}
+
 // list adds a list unless it is empty.
 func (s *Section) list(title string, items []Item) {
 	if len(items) > 0 {

@@ -543,9 +543,9 @@ func (f finding) fixes() string {
 type cellNames struct {
 	at    map[string]int // key of a cell → index
 	all   cellSet
-	cells [][]string     // words of each cell, in the order of its label
-	words []string       // all different words
-	with  []cellSet      // for each word, the cells that have it
+	cells [][]string // words of each cell, in the order of its label
+	words []string   // all different words
+	with  []cellSet  // for each word, the cells that have it
 }
 
 // names returns the names of all cells with a load. They are built only once, because every finding needs

@@ -474,7 +474,12 @@ func (v *view) details(f finding) []Item {
 
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
-			out = append(out, remedyItem(r))
+			out = append(out, Item{
+				Kind:     "to change" + bracket(r.System),
+				Text:     joined("; risk: ", r.Do, r.Risk),
+				Tone:     Good,
+				Evidence: r.Commands,
+			})
 		}
 
 		if gain := f.gain(); gain != "" {
@@ -560,16 +565,6 @@ func gaps(all []diagnosis.Gap) []string {
 		classes := each(by[why], func(g diagnosis.Gap) string { return classWords(g.Class) })
 		return strings.Join(classes, ", ") + ": " + why
 	})
-}
-
-// remedyItem describes a remedy with its commands and its risk.
-func remedyItem(r diagnosis.Remedy) Item {
-	return Item{
-		Kind:     "to change" + bracket(r.System),
-		Text:     joined("; risk: ", r.Do, r.Risk),
-		Tone:     Good,
-		Evidence: slices.Clone(r.Commands),
-	}
 }
 
 // Diagnosis renders the diagnoses of the selected cells for the diagnose command.

@@ -11,10 +11,7 @@ import (
 
 // latencySection shows what load does to the round-trip time.
 func latencySection(v *view, s *Section) {
-	for _, t := range filled(underLoadTable(v)) {
-		s.add(t)
-	}
-
+	s.addTables(underLoadTable(v))
 	words := timedWords(v)
 	if len(words) > 0 {
 		s.add(Prose{Text: words})

@@ -23,9 +23,7 @@ func resultSection(v *view, s *Section) {
 		s.add(Points{points})
 	}
 
-	for _, t := range append(resultTables(v), flowTables(v)...) {
-		s.add(t)
-	}
+	s.addTables(append(resultTables(v), flowTables(v)...)...)
 }
 
 // resultTables returns the tables of results. If libraries were measured, there is one table for each library
@@ -384,9 +382,6 @@ func numberOf(text string) float64 {
 	v, _ := strconv.ParseFloat(text, 64) // text is a quantity
 	return v
 }
-
-// note adds a caveat, unless the table already has it, and returns its index.
-func (t *Table) note(k record.Caveat) int { return noted(&t.Notes, caveatItem(k)) }
 
 func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
 

@@ -62,7 +62,7 @@ func soakLines(v *view) []Item {
 // soakItem reports on one line whether performance changed during a soak.
 func soakItem(k analysis.Soak) Item {
 	bad := filter(soakItems(k), func(it Item) bool { return it.Tone == Doubt || it.Tone == Bad })
-	out := Item{Kind: soakTitle(k), Text: strings.Join(each(bad, itemText), "; "), Tone: Doubt}
+	out := Item{Kind: soakTitle(k), Text: strings.Join(each(bad, func(it Item) string { return it.Text }), "; "), Tone: Doubt}
 	if len(k.Trends) == 0 {
 		out.Text = joined("; ", append([]string{out.Text}, k.Missing...)...)
 	}
@@ -74,8 +74,6 @@ func soakItem(k analysis.Soak) Item {
 
 	return out
 }
-
-func itemText(it Item) string { return it.Text }
 
 // scalingSection shows what limits the gain from scaling.
 func scalingSection(v *view, s *Section) {
@@ -97,9 +95,7 @@ func scalingSection(v *view, s *Section) {
 			unit.Percent(k.Contention), unit.Percent(k.Coherence), peak, fmt.Sprintf("%.3f", k.R2))
 	}
 
-	if len(t.Rows) > 0 {
-		s.add(t)
-	}
+	s.addTables(t)
 }
 
 func scalingLines(v *view) []Item {

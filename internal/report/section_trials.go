@@ -24,39 +24,34 @@ func trialSection(v *view, s *Section) {
 	}
 	t.Columns[0].Keep = true
 	for _, k := range v.Trials {
-		v.addTrial(&t, &k)
+		row := t.row(k.ID, k.Started.UTC().Format("15:04:05"),
+			TableCell{Text: v.trialName(k), Long: k.Factors.Key()}, v.trialCell(k, packetRate, goodput),
+			v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50), v.trialCell(k, retransmits),
+			pathWords(k.Path), TableCell{Text: k.Grade, Tone: gradeTone(k.Grade)})
+		if k.Grade == evidence.GradeFailed {
+			row.Tone = Bad
+		}
+
+		f := k.Failure
+		if f != nil {
+			hint := once(nil, around("hint: ", f.Hint, ""))
+			row.Notes = []Item{{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad, Evidence: hint}}
+		}
+
+		for _, r := range k.Reasons {
+			r.Trial = "" // the row names the trial
+			row.Notes = append(row.Notes, reasonItem(k.Grade, r))
+		}
+
+		for _, c := range k.Caveats {
+			row.Cells[0].Mark = append(row.Cells[0].Mark, noted(&t.Notes, caveatItem(c)))
+		}
 	}
 
-	if len(t.Rows) > 0 {
-		s.add(t)
-	}
+	s.addTables(t)
 }
 
-func (v *view) addTrial(t *Table, k *analysis.TrialView) {
-	row := t.row(k.ID, k.Started.UTC().Format("15:04:05"),
-		TableCell{Text: v.trialName(k), Long: k.Factors.Key()}, v.trialCell(k, packetRate, goodput),
-		v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50), v.trialCell(k, retransmits),
-		pathWords(k.Path), TableCell{Text: k.Grade, Tone: gradeTone(k.Grade)})
-	if k.Grade == evidence.GradeFailed {
-		row.Tone = Bad
-	}
-
-	f := k.Failure
-	if f != nil {
-		hint := once(nil, around("hint: ", f.Hint, ""))
-		row.Notes = []Item{{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad, Evidence: hint}}
-	}
-
-	for _, r := range k.Reasons {
-		row.Notes = append(row.Notes, reasonItem(k.Grade, evidence.Reason{Kind: r.Kind, Text: r.Text}))
-	}
-
-	for _, c := range k.Caveats {
-		row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(c))
-	}
-}
-
-func (v *view) trialName(k *analysis.TrialView) string {
+func (v *view) trialName(k analysis.TrialView) string {
 	name := v.label(k.Factors)
 	switch k.Kind {
 	case record.RowIdle:
@@ -68,7 +63,7 @@ func (v *view) trialName(k *analysis.TrialView) string {
 }
 
 // trialCell shows the first of the named metrics that the trial has.
-func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
+func (v *view) trialCell(k analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
 		x, ok := k.Metrics[m]
 		if ok {

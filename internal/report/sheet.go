@@ -236,7 +236,9 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 func (v *view) footWords(cells []*analysis.Cell) []string {
 	var out []string
 	if cells != nil {
-		out = append(out, validityWords(cells)+reasonNames(cells)+caveatNames(v, cells))
+		kinds := distinct(slices.Concat(v.Caveats, caveatsOf(cells)), caveatKind)
+		out = append(out, validityWords(cells)+reasonNames(cells)+
+			around("; limits: ", strings.Join(kinds, ", "), ""))
 	}
 
 	h := headOf(v)
@@ -286,12 +288,6 @@ func validityWords(cells []*analysis.Cell) string {
 func reasonNames(cells []*analysis.Cell) string {
 	return bracket(strings.Join(distinct(slices.Concat(each(cells,
 		func(c *analysis.Cell) []evidence.Reason { return c.Reasons })...), reasonKind), ", "))
-}
-
-// caveatNames lists the kinds of caveats of the run and of the shown cells.
-func caveatNames(v *view, cells []*analysis.Cell) string {
-	kinds := distinct(slices.Concat(v.Caveats, caveatsOf(cells)), caveatKind)
-	return around("; limits: ", strings.Join(kinds, ", "), "")
 }
 
 func caveatsOf(cells []*analysis.Cell) []record.Caveat {

@@ -391,7 +391,8 @@ func (s *site) effects() *sitePage {
 			section := Section{ID: slug(source.ID), Title: source.About}
 			for _, part := range e.Parts() {
 				if len(part.Main) > 0 {
-					section.addEffects(part, strings.TrimSuffix(source.ID+"-"+slug(part.Of), "-"), plainLevel)
+					section.addEffects(part, strings.TrimSuffix(source.ID+"-"+slug(part.Of), "-"),
+						func(name, level string) string { return name + " " + level })
 				}
 			}
 
@@ -400,8 +401,6 @@ func (s *site) effects() *sitePage {
 	}
 	return p
 }
-
-func plainLevel(name, level string) string { return name + " " + level }
 
 // sources returns the page that lists the source of every number.
 func (s *site) sources() *sitePage {

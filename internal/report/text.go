@@ -205,9 +205,9 @@ const (
 	minBeside = 60 // minimum width of a terminal in which names are placed beside their values
 )
 
-// lines returns the lines below a value.
+// lines returns the value and the lines below it.
 func (f Fact) lines() []string {
-	return strings.FieldsFunc(f.Below, func(r rune) bool { return r == '\n' })
+	return append([]string{f.Value}, strings.FieldsFunc(f.Below, func(r rune) bool { return r == '\n' })...)
 }
 
 // facts prints names, values and asides in columns or, in a narrow terminal, names above values.
@@ -221,7 +221,7 @@ func (t *terminal) facts(f Facts) {
 
 		for _, i := range f.Items {
 			t.wrap(indent, indent, i.Name+bracket(i.Aside), bold)
-			for _, text := range append([]string{i.Value}, i.lines()...) {
+			for _, text := range i.lines() {
 				t.wrap(indent+"  ", indent+"    ", text, "")
 			}
 		}
@@ -257,7 +257,7 @@ func (f Facts) columns(room, wide, aside int) []string {
 	}
 	for _, i := range f.Items {
 		names := breakLines(i.Name, room)
-		lines := breakLines(i.Value, wide)
+		var lines []string
 		for _, text := range i.lines() {
 			lines = append(lines, breakLines(text, wide)...)
 		}
