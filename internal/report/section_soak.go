@@ -62,17 +62,16 @@ func soakLines(v *view) []Item {
 // soakItem reports on one line whether performance changed during a soak.
 func soakItem(k analysis.Soak) Item {
 	bad := filter(soakItems(k), func(it Item) bool { return it.Tone == Doubt || it.Tone == Bad })
-	out := Item{Kind: soakTitle(k), Text: strings.Join(each(bad, func(it Item) string { return it.Text }), "; "), Tone: Doubt}
+	texts := each(bad, func(it Item) string { return it.Text })
 	if len(k.Trends) == 0 {
-		out.Text = joined("; ", append([]string{out.Text}, k.Missing...)...)
+		texts = append(texts, k.Missing...)
 	}
 
-	if out.Text == "" {
-		out.Text = "no trend beyond chance"
-		out.Tone = Good
+	if len(texts) == 0 {
+		return Item{Kind: soakTitle(k), Text: "no trend beyond chance", Tone: Good}
 	}
 
-	return out
+	return Item{Kind: soakTitle(k), Text: strings.Join(texts, "; "), Tone: Doubt}
 }
 
 // scalingSection shows what limits the gain from scaling.
