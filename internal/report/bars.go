@@ -118,7 +118,7 @@ func (b bars) delays() (low, high float64) {
 
 // Draw puts the names of groups beside the bars or, on a narrow page, above them.
 func (b bars) Draw(width float64) *canvas {
-	c := &canvas{w: width, h: 4 + axisRoom}
+	c := &canvas{w: width, h: 4 + axisRoom, label: b.Label}
 	narrow := width < narrowBelow
 	for _, g := range b.Groups {
 		c.h += float64(len(g.Bars))*barStep - barGap + groupGap
@@ -187,7 +187,7 @@ func (b bars) Draw(width float64) *canvas {
 		y += groupGap - barGap
 	}
 
-	return c.labelled(b.Label)
+	return c
 }
 
 func (b bars) axis(c *canvas, x linear, marks []float64) {

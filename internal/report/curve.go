@@ -43,7 +43,7 @@ func (k curves) scale(from, to float64) (at func(float64) float64, name string) 
 func (k curves) Draw(width float64) *canvas {
 	const top, height = 28, 240 // top leaves space for the axis's name above all points
 	left, right := 56.0, 12.0
-	c := &canvas{w: width, h: top + height + 42}
+	c := &canvas{w: width, h: top + height + 42, label: k.Label}
 	x, name := k.scale(left+24, width-right-24)
 	high := 0.0
 	for _, l := range k.Lines {
@@ -70,7 +70,7 @@ func (k curves) Draw(width float64) *canvas {
 		l.draw(c, func(v float64) float64 { return x(v) + aside }, y)
 	}
 
-	return c.labelled(k.Label)
+	return c
 }
 
 func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
@@ -119,7 +119,7 @@ func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) 
 
 // Draw draws the curves. The ticks of the x axis are common quantiles.
 func (q quantilePlot) Draw(width float64) *canvas {
-	c := &canvas{w: width, h: 8 + 140 + 20}
+	c := &canvas{w: width, h: 8 + 140 + 20, label: q.Label}
 	last := nines(.9)
 	for _, k := range q.Curves {
 		n := min(len(k.Levels), len(k.NS))
@@ -153,7 +153,7 @@ func (q quantilePlot) Draw(width float64) *canvas {
 		k.draw(c, x, y)
 	}
 
-	return c.labelled(q.Label)
+	return c
 }
 
 func (k quantileCurve) draw(c *canvas, x linear, y logarithmic) {

@@ -44,7 +44,7 @@ func (f forest) Draw(width float64) *canvas {
 	}
 
 	right = min(right, width*0.45)
-	c := &canvas{w: width, h: 40}
+	c := &canvas{w: width, h: 40, label: f.Label}
 	if shared != "" {
 		c.h += sharedRoom
 	}
@@ -100,7 +100,7 @@ func (f forest) Draw(width float64) *canvas {
 		y += step
 	}
 
-	return c.labelled(f.Label)
+	return c
 }
 
 // Heights of a group's heading, and of the line that shows the words common to all names.

@@ -95,7 +95,7 @@ func HistoryJUnit(h *history.History, strict bool) ([]byte, error) {
 		t.Properties.add("runs", strconv.Itoa(len(c.Points)))
 		x, bad := c.Regressed(strict)
 		if len(c.Changes) > 0 {
-			reason := &junitReason{printable(ChangeWords(&c, x))}
+			reason := because(ChangeWords(&c, x))
 			t.Properties.add("ratio", decimal(x.Ratio))
 			t.Out = strings.Join(append([]string{reason.Message}, each(x.Causes, printable)...), "\n")
 			switch {
@@ -242,7 +242,9 @@ type trend struct{ *history.Cell }
 func (t trend) Draw(width float64) *canvas {
 	const top, height = 28, 240
 	left, right := 66.0, 12.0
+	name := metrics.Label(t.Metric.Name)
 	c := &canvas{w: width, h: top + height + 26}
+	c.label = t.Label + ": " + name + " of " + unit.Count(len(t.Points), "run")
 	low, high := t.bounds()
 	marks := ticks(low, high, 5)
 	y := linear{low, high, top + height, top}
@@ -251,7 +253,7 @@ func (t trend) Draw(width float64) *canvas {
 		c.level(y.at(m), left, width-right, 8, tickText(scale, m))
 	}
 
-	c.text("ax", "start", 0, 12, metrics.Label(t.Metric.Name)+", "+scale.Unit)
+	c.text("ax", "start", 0, 12, name+", "+scale.Unit)
 	all := slices.Concat(t.Points, t.Canary)
 	byTime := func(a, b history.Point) int { return a.Started.Compare(b.Started) }
 	first, last := slices.MinFunc(all, byTime).Started, slices.MaxFunc(all, byTime).Started
@@ -270,8 +272,7 @@ func (t trend) Draw(width float64) *canvas {
 
 	t.draw(c, t.Canary, t.CanaryChanges, "c2", x, y)
 	t.draw(c, t.Points, t.Changes, "c1", x, y)
-	return c.labelled(t.Label + ": " + metrics.Label(t.Metric.Name) + " of " +
-		unit.Count(len(t.Points), "run"))
+	return c
 }
 
 // bounds returns the range of the axis.

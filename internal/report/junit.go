@@ -48,6 +48,8 @@ type (
 	}
 )
 
+func because(text string) *junitReason { return &junitReason{printable(text)} }
+
 // add adds a property unless its value is empty.
 func (p *junitProperties) add(name, value string) {
 	if value != "" {
@@ -111,7 +113,7 @@ func JUnit(d *analysis.Document, strict bool) ([]byte, error) {
 		t := junitCase{
 			Class:   "cell",
 			Name:    printable(c.Label),
-			Skipped: &junitReason{printable(c.Reasons[0].Text)},
+			Skipped: because(c.Reasons[0].Text),
 		}
 		t.tellCell(c)
 		s.add(t)
@@ -135,9 +137,9 @@ func (v *view) cellCase(c *analysis.Cell, shown []string, strict bool) junitCase
 
 	switch {
 	case c.Grade == evidence.GradeNotReached:
-		t.Skipped = &junitReason{printable(c.Grade + ": " + why)}
+		t.Skipped = because(c.Grade + ": " + why)
 	case c.Runs == 0:
-		t.Error = &junitReason{printable(why)}
+		t.Error = because(why)
 	case c.Grade != evidence.GradeValid:
 		t.doubt(gradeReasons(c), strict)
 	}
@@ -173,9 +175,9 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 	doubt := c != nil && suspect(c)
 	switch {
 	case v.Unchecked(x):
-		t.Skipped = &junitReason{printable("not checked: " + x.Reason)}
+		t.Skipped = because("not checked: " + x.Reason)
 	case !x.Met:
-		t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
+		t.Failure = because(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))
 		if doubt && x.Metric != record.Validity {
 			t.Failure.Message += "; the cell is " + gradeReasons(c)
 		}
@@ -189,9 +191,9 @@ func (v *view) requirementCase(x comparison.Threshold, strict bool) junitCase {
 // doubt marks a test as skipped or, if strict is set, as failed.
 func (t *junitCase) doubt(why string, strict bool) {
 	if strict {
-		t.Failure = &junitReason{why}
+		t.Failure = because(why)
 	} else {
-		t.Skipped = &junitReason{why}
+		t.Skipped = because(why)
 	}
 }
 
@@ -280,9 +282,9 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string, strict
 
 		why := cmp.Or(strings.Join(doubted[key], "; "), notCompared(compared[key], strict))
 		if len(worse[key]) > 0 {
-			t.Failure = &junitReason{printable(strings.Join(worse[key], "; "))}
+			t.Failure = because(strings.Join(worse[key], "; "))
 		} else if why != "" {
-			t.Skipped = &junitReason{printable(why)}
+			t.Skipped = because(why)
 		}
 
 		s.add(t)

@@ -155,9 +155,9 @@ func (c chain) edge(link int, signs string) string {
 	return string(r[1])
 }
 
-// words describes the chain on one line.
-func (c chain) words() string {
-	s := ""
+// aria describes the chain for screen readers.
+func (c chain) aria() string {
+	s := "Path of the packets: "
 	for i, n := range c.Nodes {
 		s += n.Name + bracket(n.Note)
 		if i < len(c.Links) {
@@ -180,7 +180,7 @@ func centre(s string, width int) string {
 // Draw draws nodes as boxes, links as lines, and the tunnel as a tube around its links.
 func (c chain) Draw(width float64) *canvas {
 	const top, height = 26, 46
-	k := &canvas{w: width, h: top + height + 26}
+	k := &canvas{w: width, h: top + height + 26, label: c.aria()}
 	n := float64(len(c.Nodes))
 	widest := 0.0
 	for _, node := range c.Nodes {
@@ -220,13 +220,13 @@ func (c chain) Draw(width float64) *canvas {
 		}
 	}
 
-	return k.labelled("Path of the packets: " + c.words())
+	return k
 }
 
 // drawDown draws the chain from top to bottom.
 func (c chain) drawDown(width float64) *canvas {
 	const height, gap = 34.0, 40.0
-	k := &canvas{w: width, h: float64(len(c.Nodes))*(height+gap) - gap + 4}
+	k := &canvas{w: width, h: float64(len(c.Nodes))*(height+gap) - gap + 4, label: c.aria()}
 	wide := width * 0.4
 	left := (width - wide) / 2
 	middle := width / 2
@@ -257,5 +257,5 @@ func (c chain) drawDown(width float64) *canvas {
 		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(name, 13, wide-6))
 	}
 
-	return k.labelled("Path of the packets: " + c.words())
+	return k
 }

@@ -146,7 +146,7 @@ func (s stages) Draw(width float64) *canvas {
 	tallest := slices.Max(append([]float64{0}, each(nodes, func(g stages) float64 {
 		return g.height(wide)
 	})...))
-	k := &canvas{w: width, h: tallest + 6}
+	k := &canvas{w: width, h: tallest + 6, label: s.aria()}
 	x := 2.0
 	for _, g := range path {
 		if g[0].Link() {
@@ -164,13 +164,13 @@ func (s stages) Draw(width float64) *canvas {
 		shared.strip(k, 2, k.h, x-2)
 	}
 
-	return k.labelled(s.aria())
+	return k
 }
 
 // drawDown draws the path from top to bottom.
 func (s stages) drawDown(width float64) *canvas {
 	path, shared := s.telling().groups()
-	k := &canvas{w: width, h: 2}
+	k := &canvas{w: width, h: 2, label: s.aria()}
 	for _, g := range path {
 		if g[0].Link() {
 			x := g[0]
@@ -191,7 +191,7 @@ func (s stages) drawDown(width float64) *canvas {
 	}
 
 	k.h += 4
-	return k.labelled(s.aria())
+	return k
 }
 
 func (s stages) aria() string { return "Use of the path: " + strings.Join(stageLines(s), "; ") }
@@ -318,7 +318,7 @@ func (s strip) Draw(width float64) *canvas {
 		}
 	}
 
-	k := &canvas{w: width, h: high + 4}
+	k := &canvas{w: width, h: high + 4, label: stages(s).aria()}
 	x := 2.0
 	for _, g := range path {
 		if !g[0].Link() {
@@ -351,7 +351,7 @@ func (s strip) Draw(width float64) *canvas {
 		k.h += high + 6
 	}
 
-	return k.labelled(stages(s).aria())
+	return k
 }
 
 // smallLabel breaks the label of a stage into lines for a small box.

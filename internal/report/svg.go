@@ -167,12 +167,6 @@ func (c *canvas) place(drawing *canvas, x, y float64) {
 	c.close()
 }
 
-// labelled sets the label for screen readers.
-func (c *canvas) labelled(label string) *canvas {
-	c.label = label
-	return c
-}
-
 // svg returns the drawing as an SVG element with additional attributes, and with additional markup in front
 // of the shapes.
 func (c *canvas) svg(attributes, before string) string {

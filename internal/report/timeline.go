@@ -40,7 +40,7 @@ const (
 
 // Draw shades the time outside the measured window.
 func (t timeline) Draw(width float64) *canvas {
-	c := &canvas{w: width}
+	c := &canvas{w: width, label: t.Label}
 	from, to := t.span()
 	x := linear{from, to, plotLeft, width - 6}
 	row := t.rowHeight()
@@ -62,7 +62,7 @@ func (t timeline) Draw(width float64) *canvas {
 		c.tick("middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
 	}
 
-	return c.labelled(t.Label)
+	return c
 }
 
 func (t timeline) span() (from, to float64) {

@@ -99,7 +99,8 @@ const (
 // Draw lists the stages from the sender to the receiver.
 func (l way) Draw(width float64) *canvas {
 	rows := l.rows()
-	k := &canvas{w: width, h: 20}
+	label := "Packets at each stage: " + strings.Join(ledgerLines(l.Ledger), "; ")
+	k := &canvas{w: width, h: 20, label: label}
 	columns := [4]float64{width * .51, width * .7, width * .82, width - 4} // right edges
 	for i, name := range []string{"in", "out", "died", "waited"} {
 		k.text("ax", "end", columns[i], 14, name)
@@ -144,7 +145,7 @@ func (l way) Draw(width float64) *canvas {
 	}
 
 	k.h += 4
-	return k.labelled("Packets at each stage: " + strings.Join(ledgerLines(l.Ledger), "; "))
+	return k
 }
 
 // stageWordsOf describes a stage in words.
