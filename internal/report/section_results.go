@@ -415,11 +415,8 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		return "Nothing was measured."
 	}
 
-	text := "Medians over the runs"
-	if words := v.intervalsOf(all, goodput, packetRate, metrics.CipherRate, metrics.CipherOps); words != "" {
-		text += "; with each rate its interval: " + words
-	}
-
+	text := "Medians over the runs" + around("; with each rate its interval: ",
+		v.intervalsOf(all, goodput, packetRate, metrics.CipherRate, metrics.CipherOps), "")
 	if slices.ContainsFunc(all, func(c *analysis.Cell) bool {
 		return c.OfBaseline != nil || c.OfDefaultMTU != nil
 	}) {
@@ -428,9 +425,8 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	}
 
 	if rateHead(all) == "of the cipher" {
-		words := v.sharedWords(all)
-		if len(all) > 1 && words != "" {
-			text += ". All are of " + words
+		if len(all) > 1 {
+			text += around(". All are of ", v.sharedWords(all), "")
 		}
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
@@ -450,12 +446,12 @@ func evennessWords(all []*analysis.Cell) string {
 
 // sharedWords describes the levels that all cells share. Labels omit them.
 func (v *view) sharedWords(all []*analysis.Cell) string {
-	varying := v.varying(all)
 	var words []string
-	for _, name := range v.sorted(all[0].Factors) {
+	f := all[0].Factors
+	for _, name := range without(v.sorted(f), v.varying(all)...) {
 		d := v.Catalogue.Of(name)
-		if d.Leading && !d.Quiet && !slices.Contains(varying, name) {
-			words = append(words, d.Label(all[0].Factors[name]))
+		if d.Leading && !d.Quiet {
+			words = append(words, d.Label(f[name]))
 		}
 	}
 
@@ -598,10 +594,7 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 // coreOwner returns the machine whose cores are shown in the column, or "" if it differs between cells.
 func coreOwner(all []*analysis.Cell) string {
 	owners := distinct(all, func(c *analysis.Cell) string {
-		busiest, whose := core(c)
-		if !has(c, busiest) {
-			return ""
-		}
+		_, whose := core(c)
 		return whose
 	})
 	if len(owners) > 1 {
@@ -614,7 +607,7 @@ func coreOwner(all []*analysis.Cell) string {
 // machine unless the heading names it.
 func (v *view) coreText(c *analysis.Cell, owner string, digits int) string {
 	busiest, whose := core(c)
-	if !has(c, busiest) {
+	if whose == "" {
 		return ""
 	}
 

@@ -323,12 +323,15 @@ func with(cells []*analysis.Cell, metric string) bool {
 func whiskerWords(words string) string { return around(" Whisker: ", words, ".") }
 
 // core returns the metric for the load of the busiest core, and whose core it is: the router's if the cell
-// has that metric, otherwise the host's, which all nodes share.
+// has that metric, otherwise the host's, which all nodes share. whose is "" if the cell has neither metric.
 func core(c *analysis.Cell) (metric, whose string) {
-	if has(c, routerCore) {
+	switch {
+	case has(c, routerCore):
 		return routerCore, "router"
+	case has(c, hostCore):
+		whose = "shared host"
 	}
-	return hostCore, "shared host"
+	return hostCore, whose
 }
 
 func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell { return filter(v.all, want) }
