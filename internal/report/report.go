@@ -254,10 +254,21 @@ func (s *Section) addTables(tables ...Table) {
 }
 
 // list adds a list unless it is empty.
-func (s *Section) list(title string, items []Item) {
-	if len(items) > 0 {
-		s.add(List{title, items})
+func (s *Section) list(title string, items []Item) { s.add(listed(title, items)...) }
+
+// fold adds blocks that are hidden until the reader expands them, unless there are none.
+func (s *Section) fold(title string, blocks ...Block) {
+	if len(blocks) > 0 {
+		s.add(Fold{title, blocks})
 	}
+}
+
+// listed returns a list as a block, or no block if the list is empty.
+func listed(title string, items []Item) []Block {
+	if len(items) == 0 {
+		return nil
+	}
+	return []Block{List{title, items}}
 }
 
 // columns parses headings of the form "head" or "head|second line". A heading with the prefix # belongs to a

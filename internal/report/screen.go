@@ -104,11 +104,7 @@ func (o *outline) add(title string, blocks ...Block) {
 }
 
 // list appends a section with items.
-func (o *outline) list(title string, items []Item) {
-	if len(items) > 0 {
-		o.add(title, List{Items: items})
-	}
-}
+func (o *outline) list(title string, items []Item) { o.add(title, listed("", items)...) }
 
 // firstOf returns the first n lines, followed by a line with the number of omitted lines.
 func firstOf(lines []string, n int) []string {

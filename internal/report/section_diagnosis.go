@@ -367,7 +367,7 @@ func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(v.who(f, 0)+f.sure())
 		if i > 0 { // because the first screen shows the sentence of the first finding
-			s.add(Fold{Title: title, Blocks: append(f.picture(i), List{Items: v.details(f)})})
+			s.fold(title, append(f.picture(i), List{Items: v.details(f)})...)
 			continue
 		}
 
@@ -398,19 +398,11 @@ func diagnosisSection(v *view, s *Section) {
 			}
 		}
 
-		if len(f.Path) > 0 {
-			s.add(Fold{Title: "Use of every part of the path", Blocks: f.picture(i)})
-		}
-
-		if len(folded) > 0 {
-			s.add(Fold{Title: "Accounts, and what is ruled out", Blocks: []Block{List{Items: folded}}})
-		}
+		s.fold("Use of every part of the path", f.picture(i)...)
+		s.fold("Accounts, and what is ruled out", listed("", folded)...)
 	}
 
-	if items := v.unexamined(); len(items) > 0 {
-		s.add(Fold{Title: "Not examined", Blocks: []Block{List{Items: items}}})
-	}
-
+	s.fold("Not examined", listed("", v.unexamined())...)
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the probability of the cause, lowest and highest of the cells. The " +
 			"numbers are those of the cell that is named; chokepoint diagnose has every cell's."

@@ -20,11 +20,10 @@ func pathSection(v *view, s *Section) {
 	}
 
 	all := foundItems(v, true)
-	switch {
-	case len(foundItems(v, false)) > 0:
-		s.add(List{Title: FoundTitle, Items: all})
-	case len(all) > 0: // no port has a queue, rule or setting that affects packets
-		s.add(Fold{Title: FoundTitle, Blocks: []Block{List{Items: all}}})
+	if len(foundItems(v, false)) > 0 {
+		s.list(FoundTitle, all)
+	} else { // no port has a queue, rule or setting that affects packets
+		s.fold(FoundTitle, listed("", all)...)
 	}
 }
 
@@ -128,10 +127,7 @@ func methodSection(v *view, s *Section) {
 		own = append(own, observingFacts(v))
 	}
 
-	if len(own) > 0 {
-		s.add(Fold{Title: "What the tester alone can do, and what observing cost", Blocks: own})
-	}
-
+	s.fold("What the tester alone can do, and what observing cost", own...)
 	if len(v.Conditions) > 0 {
 		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
 	}
