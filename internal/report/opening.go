@@ -84,8 +84,10 @@ type limit struct {
 // openingOf returns the first screen of a page that has the given number of alerts above it.
 func openingOf(v *view, alerts int) opening {
 	o := opening{
-		Rates:   v.rates(),
-		Limits:  each(v.found(), v.limit),
+		Rates: v.rates(),
+		Limits: each(v.found(), func(f finding) limit {
+			return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
+		}),
 		Latency: v.loadedLatency(),
 		Path:    v.openingPath(),
 	}
@@ -153,11 +155,6 @@ func (o opening) LeftOnPhone() int {
 
 // maxNamed is the maximum number of sets of cells that the first screen names.
 const maxNamed = 3
-
-// limit shortens a finding for the first screen.
-func (v *view) limit(f finding) limit {
-	return limit{Who: v.who(f, maxNamed), Text: f.Verdict.Text, Sure: f.certainty(), Fix: f.fix()}
-}
 
 // cellWords returns the words that distinguish a cell from the other cells, in the order of its label.
 func (v *view) cellWords(c *analysis.Cell) []string {
@@ -306,12 +303,13 @@ func ofRow(c TableCell) TableCell {
 // that do not fit on a phone.
 func (r *rates) shorten() {
 	most := maxRates
-	for ; most > 1 && r.fastest(most) > maxRates; most-- {
+	fast := func(row *rateRow) bool { return row.rank < most }
+	for ; most > 1 && r.count(fast) > maxRates; most-- {
 	}
 
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		g.Rows = filter(g.Rows, func(row rateRow) bool { return row.rank < most })
+		g.Rows = filter(g.Rows, func(row rateRow) bool { return fast(&row) })
 		g.Rows = g.Rows[:min(len(g.Rows), maxRates-r.Shown)]
 		r.Shown += len(g.Rows)
 	}
@@ -329,11 +327,13 @@ func (r *rates) shorten() {
 	}
 }
 
-// fastest counts the rows whose rank within their group and metric is below most.
-func (r *rates) fastest(most int) (n int) {
-	for _, g := range r.Groups {
-		n += len(filter(g.Rows, func(row rateRow) bool { return row.rank < most }))
-	}
+// count counts the rows for which is returns true.
+func (r *rates) count(is func(*rateRow) bool) (n int) {
+	r.each(func(row *rateRow) {
+		if is(row) {
+			n++
+		}
+	})
 	return n
 }
 
@@ -364,13 +364,7 @@ func (r rates) Left() int { return r.Cells - r.Shown }
 
 // LeftOnPhone returns the number of cells without a row on a phone.
 func (r rates) LeftOnPhone() int {
-	n := r.Left()
-	r.each(func(row *rateRow) {
-		if row.Desk {
-			n++
-		}
-	})
-	return n
+	return r.Left() + r.count(func(row *rateRow) bool { return row.Desk })
 }
 
 // Desk reports whether a phone shows no row of the group.

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
@@ -40,11 +39,12 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	id = strings.TrimSuffix("-"+id, "-")
 	what := "Goodput"
 	switch {
-	case e.Of != "" && e.Metric == packetRate:
+	case e.Of == "":
+	case e.Metric == packetRate:
 		what = "Rate of " + e.Of
-	case e.Of != "" && e.Metric == goodput:
+	case e.Metric == goodput:
 		what = "Goodput of " + e.Of
-	case e.Of != "":
+	default:
 		what = "Speed of " + e.Of + ","
 	}
 
@@ -108,12 +108,12 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
 		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
-	whisker := func(r forestRow) bool { return r.Whisker }
-	if slices.ContainsFunc(f.Rows, whisker) {
+	whiskers := len(filter(f.Rows, func(r forestRow) bool { return r.Whisker }))
+	if whiskers > 0 {
 		caption += " Whisker: interval of the median over blocks."
 	}
 
-	if len(filter(f.Rows, whisker)) < len(f.Rows) {
+	if whiskers < len(f.Rows) {
 		caption += " Without a whisker there are fewer than six blocks: whether there is an effect cannot " +
 			"be told."
 	}

@@ -117,11 +117,6 @@ func (t timeline) plot(c *canvas, x linear) {
 // draw connects the points. Several points within a pixel are drawn as their range, to limit the size of
 // the page for long trials.
 func (l timeLine) draw(c *canvas, colour string, x, y linear) {
-	class := "run-line " + colour
-	if l.Strong {
-		class = "run-line strong " + colour
-	}
-
 	var p polyline
 	for i := 0; i < len(l.T) && i < len(l.V); {
 		px := math.Round(x.at(l.T[i]))
@@ -142,7 +137,7 @@ func (l timeLine) draw(c *canvas, colour string, x, y linear) {
 	}
 
 	c.open(l.Title)
-	c.path(class, p.d)
+	c.path(marked(l.Strong, "run-line", " strong")+" "+colour, p.d)
 	c.close()
 }
 

@@ -29,11 +29,11 @@ func stageName(a diagnosis.Account) string {
 // counters do not balance, the number that entered it does not count packets, so rows omits this number.
 func (l way) rows() (out []diagnosis.Account) {
 	for i, a := range l.Data {
-		if a.In == nil || a.Out == nil {
-			if a.DiedPackets() == 0 && a.WaitedNs == 0 {
-				continue
-			}
-		} else if i == 0 && !balanced(a) {
+		if (a.In == nil || a.Out == nil) && a.DiedPackets() == 0 && a.WaitedNs == 0 {
+			continue
+		}
+
+		if i == 0 && !balanced(a) {
 			a.In = nil
 		}
 
