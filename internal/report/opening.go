@@ -284,7 +284,7 @@ func (v *view) rateRow(c *analysis.Cell, name string) rateRow {
 		cell:   c,
 	}
 	if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
-		r.Rate = TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+		r.Rate = graded(c.Grade)
 	}
 	return r
 }

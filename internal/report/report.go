@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Section answers one question about a run. Its blocks contain no markup; renderers draw them.
@@ -299,6 +300,9 @@ func (t *Table) row(parts ...any) *TableRow {
 	t.Rows = append(t.Rows, r)
 	return &t.Rows[len(t.Rows)-1]
 }
+
+// cellName shows the name of a cell of the run, and its factors on hover.
+func cellName(name string, f record.Factors) TableCell { return TableCell{Text: name, Long: f.Key()} }
 
 // none is a cell without content.
 var none = TableCell{Text: "–", Tone: Quiet}

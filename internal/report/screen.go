@@ -248,7 +248,7 @@ func (v *view) screenTable(cells []*analysis.Cell, marks map[*analysis.Cell]stri
 
 			rate := rateCell(v, c)
 			if c.Grade == evidence.GradeFailed || c.Grade == evidence.GradeNotReached {
-				rate = TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+				rate = graded(c.Grade)
 			}
 
 			row := t.row(label, TableCell{Text: rate.Text, Num: rate.Num, Tone: rate.Tone}, rate.Sub,

@@ -52,7 +52,7 @@ func thresholdTable(v *view) Table {
 	}
 	for _, r := range v.Thresholds {
 		row := t.row(TableCell{Text: "met", Tone: Good}, r.Requirement,
-			TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, r.Reason)
+			cellName(v.label(r.Factors), r.Factors), none, r.Reason)
 		switch {
 		case v.Unchecked(r):
 			row.Cells[0] = TableCell{Text: "not checked", Tone: Quiet}
@@ -294,7 +294,7 @@ func skippedSection(v *view, s *Section) {
 	if len(v.Skipped) > 0 {
 		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
-			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, k.Reason)
+			t.row(cellName(v.skippedWords(k.Factors), k.Factors), k.Reason)
 		}
 
 		s.add(t)

@@ -45,7 +45,7 @@ func shortFlowTable(v *view) Table {
 	for _, c := range cells {
 		bySize := each(sizes, func(stem string) TableCell { return v.pair(c, stem) })
 
-		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
+		t.row(cellName(c.Label, c.Factors), v.cellOf(c, flowRate),
 			v.pair(c, "flow_connect"), v.pair(c, "flow_completion"), bySize,
 			v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))
 	}
@@ -65,7 +65,7 @@ func requestTable(v *view) Table {
 			"connection; all connections stay open. " + rateIntervals(v, cells, requestRate),
 	}
 	for _, c := range cells {
-		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, requestRate), v.pair(c, "request"),
+		t.row(cellName(c.Label, c.Factors), v.cellOf(c, requestRate), v.pair(c, "request"),
 			v.cellOf(c, "request_p999_ns"))
 	}
 

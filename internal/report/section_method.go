@@ -91,15 +91,10 @@ func (v *view) pictures() []Figure {
 // methodSection shows how the run was measured.
 func methodSection(v *view, s *Section) {
 	m := v.Run.Method
-	facts := Facts{Items: []Fact{
-		{Name: "Measured window", Value: durationWords(m.Duration) + " per trial"},
-		{Name: "Warm-up before it", Value: durationWords(m.Warmup) + ", excluded"},
-		{Name: "Repetitions", Value: runsWords(m)},
-		{Name: "Order", Value: orderWords(m)},
-		{Name: "Seed", Value: fmt.Sprint(m.Seed)},
-		{Name: "Plan", Value: v.Run.Plan},
-		{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + bracket(v.Run.LabNote))},
-	}}
+	facts := Facts{Items: append(given("Measured window", durationWords(m.Duration)+" per trial",
+		"Warm-up before it", durationWords(m.Warmup)+", excluded", "Repetitions", runsWords(m),
+		"Order", orderWords(m), "Seed", fmt.Sprint(m.Seed)), Fact{Name: "Plan", Value: v.Run.Plan},
+		Fact{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + bracket(v.Run.LabNote))})}
 	for _, set := range v.Run.Set {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}

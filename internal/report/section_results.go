@@ -488,7 +488,7 @@ func testerWords(v *view) string {
 // nameCell shows a cell's label in its colour. Below the label, it shows how the cell's levels were resolved,
 // such as the kind of WireGuard.
 func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
-	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
+	cell := cellName(c.Label, c.Factors)
 	if v.line != "" && len(v.all) > 1 {
 		cell.Class = v.class(c.Factors)
 	}
@@ -621,7 +621,7 @@ func (v *view) coreText(c *analysis.Cell, owner string, digits int) string {
 // gradeCell shows a cell's grade, and the evenness of its rate within the windows. Reasons are shown below
 // the row.
 func gradeCell(c *analysis.Cell) TableCell {
-	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+	cell := graded(c.Grade)
 	for _, r := range c.Reasons {
 		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}
@@ -634,6 +634,9 @@ func gradeCell(c *analysis.Cell) TableCell {
 
 	return cell
 }
+
+// graded shows a grade in its tone.
+func graded(grade string) TableCell { return TableCell{Text: grade, Tone: gradeTone(grade)} }
 
 func gradeTone(grade string) Tone {
 	switch grade {

@@ -78,7 +78,7 @@ func interfaceWords(v *view) string {
 }
 
 func (v *view) searchName(s analysis.SearchView) TableCell {
-	cell := TableCell{Text: s.Label, Long: s.Factors.Key()}
+	cell := cellName(s.Label, s.Factors)
 	if v.Run.Method.Runs > 1 {
 		cell.Sub = "block " + strconv.Itoa(s.Block)
 	}

@@ -127,7 +127,7 @@ func alerts(v *view) []Item {
 			out = append(out, items(kind, tone, plural(n, one, many)+rest)...)
 		}
 	}
-	graded := func(grade string) []*analysis.Cell {
+	ofGrade := func(grade string) []*analysis.Cell {
 		return v.cells(func(c *analysis.Cell) bool { return c.Grade == grade })
 	}
 	missed, unchecked := v.ThresholdCounts()
@@ -135,11 +135,11 @@ func alerts(v *view) []Item {
 	add(alertMissed, Bad, missed, "requirement", "requirements", of+" missed.")
 	add("not checked", Doubt, unchecked, "requirement", "requirements", of+
 		" not checked: the run did not reach their cells.")
-	add(alertNotReached, Bad, len(graded(evidence.GradeNotReached)), "cell was", "cells were",
+	add(alertNotReached, Bad, len(ofGrade(evidence.GradeNotReached)), "cell was", "cells were",
 		" not reached.")
 	of = fmt.Sprintf(" of %d", len(v.all))
 	for _, grade := range []string{evidence.GradeFailed, evidence.GradeSuspect} {
-		all := graded(grade)
+		all := ofGrade(grade)
 		add(grade, gradeTone(grade), len(all), "cell", "cells", of+reasonNames(all)+
 			"; the table gives the reasons.")
 	}

@@ -24,10 +24,10 @@ func trialSection(v *view, s *Section) {
 	}
 	t.Columns[0].Keep = true
 	for _, k := range v.Trials {
-		row := t.row(k.ID, k.Started.UTC().Format("15:04:05"),
-			TableCell{Text: v.trialName(k), Long: k.Factors.Key()}, v.trialCell(k, packetRate, goodput),
-			v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50), v.trialCell(k, retransmits),
-			pathWords(k.Path), TableCell{Text: k.Grade, Tone: gradeTone(k.Grade)})
+		row := t.row(k.ID, k.Started.UTC().Format("15:04:05"), cellName(v.trialName(k), k.Factors),
+			v.trialCell(k, packetRate, goodput), v.trialCell(k, lossRatio),
+			v.trialCell(k, loadedP50, idleP50), v.trialCell(k, retransmits), pathWords(k.Path),
+			graded(k.Grade))
 		if k.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}

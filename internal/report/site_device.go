@@ -110,7 +110,8 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 		grade := none
 		switch {
 		case r.Grade != "":
-			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: around("lab ", r.Lab, "")}
+			grade = graded(r.Grade)
+			grade.Sub = around("lab ", r.Lab, "")
 		case model.BeyondLink(s.Catalogue, r):
 			grade = TableCell{Text: "impossible", Tone: Doubt, Long: "more than the link carries"}
 		}
