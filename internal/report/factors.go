@@ -91,6 +91,16 @@ func without(names []string, drop ...string) []string {
 	return filter(names, func(n string) bool { return !slices.Contains(drop, n) })
 }
 
+// inAll returns the words that all names share, or nil if there is only one name.
+func inAll(names [][]string) []string {
+	if len(names) == 1 {
+		return nil
+	}
+	return filter(names[0], func(word string) bool {
+		return !slices.ContainsFunc(names, func(words []string) bool { return !slices.Contains(words, word) })
+	})
+}
+
 // skippedWords describes a skipped cell by the factors in which it differs from other cells.
 func (v *view) skippedWords(f record.Factors) string {
 	all := slices.Clone(v.all)

@@ -179,17 +179,10 @@ func (v *view) rates() rates {
 	out := rates{Cells: len(cells), Spread: pageIntervalHead(cells)}
 	all, by := grouped(cells, func(c *analysis.Cell) string { return c.Factors[v.line] })
 	for _, level := range all {
-		alike := by[level]
-		words := each(alike, v.cellWords)
-		shared := filter(words[0], func(word string) bool {
-			return !slices.ContainsFunc(words, func(w []string) bool { return !slices.Contains(w, word) })
-		})
-		if len(alike) == 1 { // no name, because the only row of the group would repeat it
-			shared = nil
-		}
-
+		words := each(by[level], v.cellWords)
+		shared := inAll(words) // a group with a single row has no name, because the row would repeat it
 		g := rateGroup{Name: strings.Join(shared, " · "), Class: v.colour(v.line, level)}
-		for i, c := range alike {
+		for i, c := range by[level] {
 			name := cmp.Or(strings.Join(without(words[i], shared...), " · "), c.Label)
 			g.Rows = append(g.Rows, v.rateRow(c, name))
 		}

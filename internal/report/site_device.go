@@ -67,13 +67,7 @@ func settingWords(r catalogue.Result) []string {
 // apart returns a name for each setting, made of the words that not all settings share. common holds the
 // words that all settings share.
 func apart(all [][]string) (names []string, common string) {
-	var shared []string
-	if len(all) > 1 {
-		shared = filter(all[0], func(w string) bool {
-			return !slices.ContainsFunc(all, func(words []string) bool { return !slices.Contains(words, w) })
-		})
-	}
-
+	shared := inAll(all)
 	names = each(all, func(words []string) string {
 		return cmp.Or(strings.Join(without(words, shared...), " · "), "nothing else stated")
 	})
