@@ -113,7 +113,14 @@ func comparisonSection(v *view, s *Section) {
 	var intervals []string
 	var cells []*analysis.Cell
 	for _, k := range v.Comparisons {
-		v.addComparison(t, k)
+		row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name}, v.label(k.Against),
+			metrics.Label(k.Metric), unit.Times(k.Ratio), none, k.N, TableCell{Text: k.Verdict, Sub: k.Why},
+			TableCell{Text: k.Test, Sub: pWords(k.PValue)})
+		row.Notes = items("confounded", Doubt, k.Confounders...)
+		if k.High > k.Low {
+			row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
+		}
+
 		if k.Metric == goodput || k.Metric == packetRate {
 			f.Rows = append(f.Rows, forestLine(v, k))
 			for _, of := range []record.Factors{k.Factors, k.Against} {
@@ -184,19 +191,12 @@ func (v *view) doubt(f record.Factors) bool {
 	return c != nil && suspect(c)
 }
 
-func (v *view) addComparison(t *Table, k comparison.Comparison) {
-	row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name}, v.label(k.Against),
-		metrics.Label(k.Metric), unit.Times(k.Ratio), none, k.N, TableCell{Text: k.Verdict, Sub: k.Why},
-		k.Test)
-	if k.High > k.Low {
-		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
+// pWords formats a p-value, or returns "" if there is none.
+func pWords(p float64) string {
+	if p <= 0 {
+		return ""
 	}
-
-	if k.PValue > 0 {
-		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
-	}
-
-	row.Notes = items("confounded", Doubt, k.Confounders...)
+	return "p = " + unit.Significant(p, 2)
 }
 
 // comparisonBlocks returns a table with a row for each comparison of rates, and for each other comparison
@@ -224,12 +224,7 @@ func comparisonBlocks(v *view) []Block {
 			continue
 		}
 
-		verdict := TableCell{Text: k.Verdict}
-		if k.PValue > 0 {
-			tested = true
-			verdict.Sub = "p = " + unit.Significant(k.PValue, 2)
-		}
-
+		tested = tested || k.PValue > 0
 		interval := none
 		if k.High > k.Low {
 			interval = TableCell{Text: ratioRange(k)}
@@ -238,7 +233,8 @@ func comparisonBlocks(v *view) []Block {
 
 		metric = once(metric, metrics.Label(k.Metric))
 		row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name},
-			metrics.Label(k.Metric), unit.Times(k.Ratio), interval, k.N, verdict)
+			metrics.Label(k.Metric), unit.Times(k.Ratio), interval, k.N,
+			TableCell{Text: k.Verdict, Sub: pWords(k.PValue)})
 		row.Notes = items("confounded", Doubt, k.Confounders...)
 	}
 

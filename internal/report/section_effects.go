@@ -84,12 +84,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 		}
 
 		f.Rows = append(f.Rows, row)
-		verdict := TableCell{Text: x.Words()}
-		if x.PValue > 0 {
-			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
-		}
-
-		t.row(name, level, against, ratio, shown, x.Settings, x.Blocks, verdict)
+		t.row(name, level, against, ratio, shown, x.Settings, x.Blocks,
+			TableCell{Text: x.Words(), Sub: pWords(x.PValue)})
 	}
 	for _, x := range e.Main {
 		add(x, "One factor changed", "c1", say(x.Factor, x.Level), "against "+say(x.Factor, x.Against),
