@@ -70,28 +70,47 @@ func asText(text string) string {
 	return text
 }
 
+// trialLines returns a line for each metric of a trial, with the value or the reason why it is missing. A
+// failed trial, and a trial without metrics, also has a line without a metric.
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
+	caveats := t.Caveats
+	c := v.cell[t.Factors.Key()]
+	if c != nil {
+		caveats = slices.Concat(caveats, c.Caveats)
+	}
+
 	stem := []string{v.Run.ID, t.ID, t.Factors.ID(), strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind,
-		t.Grade, strings.Join(distinct(t.Reasons, reasonKind), " "), v.caveatKinds(t), v.importedFrom()}
+		t.Grade, strings.Join(distinct(t.Reasons, reasonKind), " "), v.kindsWith(caveats), v.importedFrom()}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
 
 	var lines [][]string
-	eachNumber(t, func(metric string, value *float64, missing string) {
-		unit, number := "", ""
+	add := func(metric, number, missing string) {
+		unit := ""
 		if metric != "" {
 			unit = v.unitOf(metric)
-		}
-
-		if value != nil {
-			number = decimal(*value)
 		}
 
 		line := each(append(slices.Clone(stem), metric, unit, "", missing), asText)
 		line[len(line)-2] = number
 		lines = append(lines, append(line, v.cellColumns(t, metric)...))
-	})
+	}
+	for _, name := range sortedKeys(t.Metrics) {
+		add(name, decimal(t.Metrics[name]), "")
+	}
+
+	for _, name := range sortedKeys(t.Missing) {
+		add(name, "", t.Missing[name])
+	}
+
+	f := t.Failure
+	if f != nil {
+		add("", "", "failed in "+f.Phase+": "+f.Error)
+	} else if len(lines) == 0 {
+		add("", "", "")
+	}
+
 	return lines
 }
 
@@ -110,37 +129,8 @@ func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 // decimal formats a number with all digits and without exponent.
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// eachNumber calls add for each metric of a trial, with the value or the reason why it is missing. For a
-// failed trial, and for a trial without metrics, it also calls add once with an empty name.
-func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, missing string)) {
-	for _, name := range sortedKeys(t.Metrics) {
-		add(name, new(t.Metrics[name]), "")
-	}
-
-	for _, name := range sortedKeys(t.Missing) {
-		add(name, nil, t.Missing[name])
-	}
-
-	f := t.Failure
-	if f != nil {
-		add("", nil, "failed in "+f.Phase+": "+f.Error)
-	} else if len(t.Metrics)+len(t.Missing) == 0 {
-		add("", nil, "")
-	}
-}
-
 func reasonKind(r evidence.Reason) string { return r.Kind }
 func caveatKind(c record.Caveat) string   { return c.Kind }
-
-func (v *view) caveatKinds(t *analysis.TrialView) string {
-	all := t.Caveats
-	c := v.cell[t.Factors.Key()]
-	if c != nil {
-		all = slices.Concat(all, c.Caveats)
-	}
-
-	return v.kindsWith(all)
-}
 
 // kindsWith lists the kinds of the given caveats and of the run's caveats.
 func (v *view) kindsWith(all []record.Caveat) string {

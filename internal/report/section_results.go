@@ -431,17 +431,22 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
 
-	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
-		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
-		"Round-trip times are percentiles of probes; " + windowWords(v) + evennessWords(all) + testerWords(v)
-}
-
-// evennessWords explains the words for evenness, if any cell has one.
-func evennessWords(all []*analysis.Cell) string {
-	if !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.Consistency != nil }) {
-		return ""
+	window := "warm-up is excluded everywhere."
+	if v.importedFrom() != "" {
+		window = "each file's window is that of its program."
 	}
-	return " Evenness is how steady the rate was within a run: very good, good, fair or poor."
+
+	text += ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
+		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
+		"Round-trip times are percentiles of probes; " + window
+	if slices.ContainsFunc(all, func(c *analysis.Cell) bool { return c.Consistency != nil }) {
+		text += " Evenness is how steady the rate was within a run: very good, good, fair or poor."
+	}
+
+	tester := each(v.Tester, func(t record.Ceiling) string {
+		return t.Kind + " " + rateText(t.Unit, t.Value)
+	})
+	return text + around(" The tester's own ceiling, without a router: ", strings.Join(tester, "; "), ".")
 }
 
 // sharedWords describes the levels that all cells share. Labels omit them.
@@ -458,31 +463,12 @@ func (v *view) sharedWords(all []*analysis.Cell) string {
 	return strings.Join(words, " · ")
 }
 
-func windowWords(v *view) string {
-	if v.importedFrom() != "" {
-		return "each file's window is that of its program."
-	}
-	return "warm-up is excluded everywhere."
-}
-
 // countedBy describes where rates were counted. For an imported run, it names the program that counted them.
 func (v *view) countedBy(where string) string {
 	if v.importedFrom() != "" {
 		return ", as " + v.measuredBy() + " counted it"
 	}
 	return " " + where
-}
-
-// testerWords describes the tester's maxima.
-func testerWords(v *view) string {
-	if len(v.Tester) == 0 {
-		return ""
-	}
-
-	all := each(v.Tester, func(t record.Ceiling) string {
-		return t.Kind + " " + rateText(t.Unit, t.Value)
-	})
-	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }
 
 // nameCell shows a cell's label in its colour. Below the label, it shows how the cell's levels were resolved,
