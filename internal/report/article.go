@@ -277,8 +277,13 @@ func (a *article) limits() {
 	a.items(headOf(a.v).Caveats)
 	a.items(trialNotes(a.v, resultTables(a.v)...))
 	a.points(once(nil, around("Intervals: ", a.v.intervalsOf(a.v.all, goodput, packetRate), ".")))
-	if len(a.v.varying(a.v.all)) > 0 {
-		a.points([]string{"What was not varied may change the results: " + a.v.constantWords() + "."})
+	varying := a.v.varying(a.v.all)
+	if len(varying) > 0 {
+		f := a.v.all[0].Factors
+		same := each(without(a.v.sorted(f), varying...), func(name string) string {
+			return around(name+" ", f[name], "")
+		})
+		a.points([]string{"What was not varied may change the results: " + joined(", ", same...) + "."})
 	}
 
 	a.points(each(filter(a.v.Uses, func(u analysis.UseCase) bool { return !u.Measured() }),
@@ -289,14 +294,6 @@ func (a *article) limits() {
 	}
 
 	a.gap()
-}
-
-// constantWords names the levels that all cells of a run share.
-func (v *view) constantWords() string {
-	f := v.all[0].Factors
-	return joined(", ", each(without(v.sorted(f), v.varying(v.all)...), func(name string) string {
-		return around(name+" ", f[name], "")
-	})...)
 }
 
 // repeat writes the command that repeats the run, and what the plan varied.

@@ -10,7 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // opening is the page's first screen. It shows the rates, what limits them, latency under load, and the path
@@ -393,7 +392,7 @@ func (r *rates) addBars(v *view) {
 
 	marks := axisFrom0(top, 3)
 	top = marks[len(marks)-1]
-	s := unit.ScaleOf(v.unitOf(metric), top)
+	s := v.scale(metric, top)
 	r.Axis = "0 to " + joined(" ", tickText(s, top), s.Unit)
 	r.each(func(row *rateRow) {
 		if rateMetric(row.cell) == metric && has(row.cell, metric) {

@@ -313,7 +313,7 @@ func (v *view) rttText(c *analysis.Cell) string {
 		return cmp.Or(v.short(c, loadedP50), v.short(c, idleP50))
 	}
 
-	s := unit.ScaleOf(v.unitOf(loadedP50), load)
+	s := v.scale(loadedP50, load)
 	return unit.Significant(idle/s.Div, 2) + "→" + s.Text(load)
 }
 

@@ -195,7 +195,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 
 // statCells returns the cells for median, low, high, n and kind of interval.
 func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []TableCell {
-	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	s := v.scale(metric, x.Median)
 	stat := func(name string, y float64) TableCell {
 		return TableCell{Text: s.Text(y), Num: &Number{c.Factors.Key(), metric, name, y}}
 	}

@@ -432,8 +432,9 @@ func (s *site) sources() *sitePage {
 	for _, source := range s.Sources {
 		n := results[source.ID]
 		if b, ok := s.own[source.ID]; ok {
+			d, _ := s.Device(b.Device) // has the name as the site shows it
 			own.row(TableCell{Text: source.ID, Href: s.page[source.ID]},
-				TableCell{Text: b.Device, Href: s.page[s.nameOf(b.Device)]}, textCell(b.Firmware),
+				TableCell{Text: b.Device, Href: s.page[cmp.Or(d.Name, b.Device)]}, textCell(b.Firmware),
 				b.Document.Run.Started.Format("2006-01-02"), b.Document.Run.Lab, n, textCell(b.Note))
 			continue
 		}
@@ -458,12 +459,6 @@ func (s *site) sources() *sitePage {
 	}
 
 	return p
-}
-
-// nameOf returns the display name of a device on the site.
-func (s *site) nameOf(device string) string {
-	d, _ := s.Device(device)
-	return cmp.Or(d.Name, device)
 }
 
 func textCell(text string) TableCell {

@@ -74,8 +74,11 @@ func (v *view) unitOf(metric string) string {
 }
 
 func (v *view) text(metric string, x float64) string {
-	return unit.ScaleOf(v.unitOf(metric), x).Text(x)
+	return v.scale(metric, x).Text(x)
 }
+
+// scale returns the scale for numbers of a metric of which x is the largest.
+func (v *view) scale(metric string, x float64) unit.Scale { return unit.ScaleOf(v.unitOf(metric), x) }
 
 // spread formats the interval of a value briefly, in the unit of its median.
 func (v *view) spread(metric string, x statistics.Value) string {
@@ -83,7 +86,7 @@ func (v *view) spread(metric string, x statistics.Value) string {
 		return ""
 	}
 
-	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	s := v.scale(metric, x.Median)
 	return s.Number(x.Low) + "–" + s.Number(x.High)
 }
 
@@ -106,7 +109,7 @@ func (v *view) numbersOf(metric string, x statistics.Value) string {
 // intervalWords formats the interval of a value, if any, in the unit of its median, followed by the number
 // of trials.
 func (v *view) intervalWords(metric string, x statistics.Value) string {
-	s := unit.ScaleOf(v.unitOf(metric), x.Median)
+	s := v.scale(metric, x.Median)
 	interval := ""
 	if hasInterval(x) {
 		interval = intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
