@@ -234,14 +234,7 @@ func (a *article) bottleneck() {
 		a.items(filter(a.v.details(f), func(it Item) bool {
 			return !slices.Contains([]string{kindRuledOut, kindAccounts, kindPath}, it.Kind)
 		}))
-		if len(f.Path) > 0 {
-			a.addPicture(Figure{
-				ID:    fmt.Sprintf("use-%d", i+1),
-				Draw:  stages(f.Path),
-				Title: "Use of the path: " + f.Cell.Label,
-				Cells: []*analysis.Cell{f.Cell},
-			})
-		}
+		a.blocks(f.picture(i, stages(f.Path)))
 	}
 
 	s := Section{}

@@ -342,17 +342,11 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// picture draws the utilisation along the path for the i-th finding. For the first finding, it shows all
-// parts of each node. For the others, it shows only the most used part.
-func (f finding) picture(i int) []Block {
+// picture shows the utilisation along the path of the i-th finding.
+func (f finding) picture(i int, draw Drawing) []Block {
 	if len(f.Path) == 0 {
 		return nil
 	}
-	var draw Drawing = strip(f.Path)
-	if i == 0 {
-		draw = stages(f.Path)
-	}
-
 	return []Block{Figure{
 		ID:      fmt.Sprintf("use-%d", i+1),
 		Draw:    draw,
@@ -367,7 +361,7 @@ func diagnosisSection(v *view, s *Section) {
 	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(v.who(f, 0)+f.sure())
 		if i > 0 { // because the first screen shows the sentence of the first finding
-			s.fold(title, append(f.picture(i), List{Items: v.details(f)})...)
+			s.fold(title, append(f.picture(i, strip(f.Path)), List{Items: v.details(f)})...)
 			continue
 		}
 
@@ -398,7 +392,7 @@ func diagnosisSection(v *view, s *Section) {
 			}
 		}
 
-		s.fold("Use of every part of the path", f.picture(i)...)
+		s.fold("Use of every part of the path", f.picture(i, stages(f.Path))...)
 		s.fold("Accounts, and what is ruled out", listed("", folded)...)
 	}
 

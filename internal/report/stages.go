@@ -55,29 +55,17 @@ func short(x diagnosis.Stage) string {
 	return fmt.Sprintf("%.0f %%", *x.Utilisation*100)
 }
 
-// used formats a stage's utilisation for a sentence.
-func used(x diagnosis.Stage) string {
-	if x.Utilisation == nil {
-		return "not known"
-	}
-	return unit.Percent(*x.Utilisation)
-}
-
+// stageWords describes a stage in words.
 func stageWords(x diagnosis.Stage) string {
-	words := x.Label + " " + used(x)
-	if x.Utilisation == nil && x.Choke {
-		words = x.Label
+	words := x.Label
+	switch {
+	case x.Utilisation != nil:
+		words += " " + unit.Percent(*x.Utilisation) + around(" of ", x.Of, "")
+	case !x.Choke:
+		words += " not known"
 	}
 
-	if x.Utilisation != nil && x.Of != "" {
-		words += " of " + x.Of
-	}
-
-	if x.Choke {
-		words += " (choke point)"
-	}
-
-	return words
+	return words + marked(x.Choke, "", " (choke point)")
 }
 
 // stageLines describes the stages node by node.
@@ -96,9 +84,8 @@ func stageLines(all []diagnosis.Stage) []string {
 			}
 		}
 
-		name := g.name()
 		if len(parts) > 0 {
-			out = append(out, name+": "+strings.Join(parts, ", "))
+			out = append(out, g.name()+": "+strings.Join(parts, ", "))
 		}
 	}
 
