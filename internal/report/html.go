@@ -18,6 +18,11 @@ import (
 //go:embed page.tmpl
 var pageTemplate string
 
+// themeStyle declares the colours of the light and dark themes. The reader's system chooses the theme.
+//
+//go:embed themes.css
+var themeStyle string
+
 //go:embed page.css
 var pageStyle string
 
@@ -60,7 +65,7 @@ func layout(text string, v *view) *template.Template {
 
 // laidOut executes the template of a page with its style and script. what names the page in errors.
 func laidOut(what string, t *template.Template, script string, page map[string]any) ([]byte, error) {
-	page["Style"] = template.CSS(themes() + pageStyle + chartStyle)
+	page["Style"] = template.CSS(strings.ReplaceAll(themeStyle, "\n", "") + pageStyle + chartStyle)
 	page["Script"] = template.JS(script)
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {
@@ -68,12 +73,6 @@ func laidOut(what string, t *template.Template, script string, page map[string]a
 	}
 
 	return []byte(printable(out.String())), nil
-}
-
-// themes returns the CSS variables of the light and dark themes. The reader's system chooses the theme.
-func themes() string {
-	return ":root{color-scheme:light dark;" + variables(0) + "}" +
-		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
 // hash returns the hash of an inline style or script, as a source for the Content Security Policy. Browsers
@@ -184,44 +183,23 @@ func swatch(class string) *canvas {
 	return c
 }
 
+var colourVariable = check.Pattern(`--([a-z0-9]+):(#[0-9a-f]{6});`)
+
 // palette returns the page's colours, light and dark. Readers with the common kinds of colour blindness can
 // still distinguish the eight series colours. Series colours have a contrast of at least 3:1 with the
 // background (WCAG 2.2, 1.4.11), and text colours at least 4.5:1.
 func palette() map[string][2]string {
-	return map[string][2]string{
-		"ground":  {"#fcfcfa", "#121519"},
-		"surface": {"#ffffff", "#191d23"},
-		"sunken":  {"#f3f4f1", "#20252c"},
-		"ink":     {"#1b1f24", "#e8eaed"},
-		"soft":    {"#59626d", "#9ba5b1"},
-		"rule":    {"#dfe2e4", "#323942"},
-		"faint":   {"#eceeee", "#272d35"},
-		"link":    {"#0b5cab", "#7db8f0"},
-		"good":    {"#1a7346", "#5cc48f"},
-		"doubt":   {"#8f5a00", "#e2b04a"},
-		"bad":     {"#b3261e", "#ff8a80"},
-		"c1":      {"#1f6fb2", "#5aa7e8"},
-		"c2":      {"#c95a12", "#f0914e"},
-		"c3":      {"#128069", "#41bfa0"},
-		"c4":      {"#8a4fa3", "#c592de"},
-		"c5":      {"#7d6a14", "#cfb94a"},
-		"c6":      {"#a8386f", "#ee86b4"},
-		"c7":      {"#3d7a1c", "#8ac75f"},
-		"c8":      {"#74503a", "#c9a183"},
-		"c0":      {"#646d77", "#a3acb7"},
-		"heat":    {"#c2410c", "#ff9d5c"},
-	}
-}
-
-// variables returns the CSS variables of a theme (0 light, 1 dark).
-func variables(theme int) string {
-	p := palette()
-	var b strings.Builder
-	for _, n := range sortedKeys(p) {
-		b.WriteString("--" + n + ":" + p[n][theme] + ";")
+	colours := map[string][2]string{}
+	light, dark, _ := strings.Cut(themeStyle, "@media")
+	for theme, style := range []string{light, dark} {
+		for _, m := range colourVariable().FindAllStringSubmatch(style, -1) {
+			pair := colours[m[1]]
+			pair[theme] = m[2]
+			colours[m[1]] = pair
+		}
 	}
 
-	return b.String()
+	return colours
 }
 
 // resolve replaces variables with the colours of the light theme, for saved files.
