@@ -42,7 +42,7 @@ func cipherSection(v *view, s *Section) {
 
 			if with(cells, metric) {
 				chart := Section{ID: "ciphers-" + library + "-" + id}
-				chart.addBars(v, cells, metric, libraryWords(library)+", "+what)
+				chart.addBars(v, cells, metric, "Library "+library+", "+what)
 				s.add(chart.Blocks...)
 			}
 		}
@@ -60,14 +60,6 @@ func libraryOf(c *analysis.Cell) string {
 // ofLibrary returns the cells of a library or, if it is "", the cells that measure no cipher.
 func (v *view) ofLibrary(library string) []*analysis.Cell {
 	return v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
-}
-
-// libraryWords returns the heading of the results of a library.
-func libraryWords(library string) string {
-	if library == "" {
-		return ""
-	}
-	return "Library " + library
 }
 
 func cipherFacts(n analysis.CipherNode) Facts {

@@ -38,7 +38,7 @@ func (v *view) byLibrary(table func([]*analysis.Cell) Table) (out []Table) {
 		cells := v.ofLibrary(library)
 		t := table(cells)
 		if len(cells) < len(v.all) {
-			t.Of = cmp.Or(libraryWords(library), "Traffic")
+			t.Of = cmp.Or(around("Library ", library, ""), "Traffic")
 			if len(out) > 0 {
 				t.ID += "-" + library
 			}
