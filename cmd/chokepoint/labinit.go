@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -123,11 +122,11 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 		return err
 	}
 
-	in, ok := p.In.(*os.File)
-	switch person := ok && term.IsTerminal(int(in.Fd())); {
-	case !person && m.Client.At != "" && m.Server.At != "":
+	switch {
+	case p.Attended:
+	case m.Client.At != "" && m.Server.At != "":
 		return nil
-	case !person:
+	default:
 		return app.Usage("name them: --client local --router ssh://HOST --server ssh://HOST",
 			"the machines are not named, and no one is there to be asked for them")
 	}

@@ -43,6 +43,7 @@ func TestAskMachines(t *testing.T) {
 		person, tty := terminal(t)
 		var shown strings.Builder
 		p := &program{streams: streams{In: tty, Err: &shown}}
+		p.connect()
 		if _, err := person.WriteString(x.typed); err != nil {
 			t.Fatal(err)
 		}

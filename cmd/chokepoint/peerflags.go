@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -22,25 +21,19 @@ func addPeerFlags(f *pflag.FlagSet, peer *app.Peer, does string) {
 		"from the environment variable "+app.CodeVariable+", or from a prompt")
 }
 
-// askCode asks for the pairing code on the terminal, without echo.
-func (p *program) askCode(ctx context.Context, address string) (string, error) {
-	in, ok := p.In.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return "", app.Usage("give --peer-code-file FILE, or set "+app.CodeVariable+" in the environment",
-			"the peer's code is missing, and no one is there to be asked for it")
-	}
-
+// askCode asks for the pairing code on a terminal, without echo.
+func (p *program) askCode(ctx context.Context, terminal int, address string) (string, error) {
 	fmt.Fprintf(p.Err, "Code that the peer at %s shows: ", address)
-	before, err := term.GetState(int(in.Fd()))
+	before, err := term.GetState(terminal)
 	if err != nil {
 		return "", fmt.Errorf("read the peer's code: %v", check.Underlying(err))
 	}
 
-	text, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(int(in.Fd())) })
+	text, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(terminal) })
 	fmt.Fprintln(p.Err)
 	switch {
 	case ctx.Err() != nil:
-		return "", errors.Join(context.Cause(ctx), term.Restore(int(in.Fd()), before))
+		return "", errors.Join(context.Cause(ctx), term.Restore(terminal, before))
 	case err != nil:
 		return "", fmt.Errorf("read the peer's code: %v", check.Underlying(err))
 	}

@@ -60,15 +60,17 @@ func newProgram(hard <-chan struct{}) *program {
 
 // connect sets the callbacks with which the app reports to the user and asks the user to carry out steps.
 func (p *program) connect() {
-	p.Note, p.Events, p.AskCode = p.note, p.sink, p.askCode
+	p.Note, p.Events = p.note, p.sink
 	p.Command = func(seed uint64) string { return commandLine(os.Args, seed) }
-	if p.In == nil {
-		return
+	if p.In != nil {
+		p.Ask = p.ask()
 	}
 
-	p.Ask = p.ask()
-	if in, ok := p.In.(*os.File); ok {
-		p.Attended = term.IsTerminal(int(in.Fd()))
+	if in, ok := p.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		p.Attended = true
+		p.AskCode = func(ctx context.Context, address string) (string, error) {
+			return p.askCode(ctx, int(in.Fd()), address)
+		}
 	}
 }
 

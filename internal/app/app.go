@@ -37,7 +37,7 @@ type App struct {
 	Events func() progress.Sink
 	// Ask asks the user to do a step of the plan, and returns when the step is done.
 	Ask func(ctx context.Context, s record.Step) error
-	// Attended reports whether Ask reaches a user who can install firmware by hand.
+	// Attended reports whether Ask reaches a user at a terminal, who can also install firmware by hand.
 	Attended bool
 	// AskCode asks the user for the code that the peer at address shows.
 	AskCode func(ctx context.Context, address string) (string, error)
