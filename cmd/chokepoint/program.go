@@ -109,8 +109,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 		err = asUsage(cmd, err)
 	}
 
-	cause := context.Cause(ctx)
-	if errors.Is(cause, app.ErrInterrupted) {
+	if errors.Is(context.Cause(ctx), app.ErrInterrupted) {
 		err = interruptedBy(err)
 	}
 
@@ -154,7 +153,7 @@ func asUsage(cmd *cobra.Command, err error) error {
 var exclusive = check.Pattern(`none of the others can be; \[(.*)\] were all set$`)
 
 func helpHint(cmd *cobra.Command) string {
-	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())
+	return cmd.CommandPath() + " --help shows how it is used"
 }
 
 func newRoot(p *program) *cobra.Command {
@@ -351,24 +350,19 @@ func flagError(cmd *cobra.Command, err error) error {
 	return app.Usage(hint, "%s", err.Error())
 }
 
-// flagValues describes, by type of flag, the allowed values with an example.
+// flagValues says, by type of flag, what a value that is not allowed is, and gives an example of an allowed one.
 var flagValues = map[string]struct{ what, example string }{
-	"bool":     {"true nor false", "true"},
-	"int":      {"a whole number", "4"},
-	"float64":  {"a number", "0.5"},
-	"duration": {"a time with its unit", "90s"},
+	"bool":     {"neither true nor false", "true"},
+	"int":      {"not a whole number", "4"},
+	"float64":  {"not a number", "0.5"},
+	"duration": {"not a time with its unit", "90s"},
 }
 
 // wrongValue returns the error for a value that a flag does not accept. It describes the allowed values.
 func wrongValue(f *pflag.Flag, value string) error {
-	want := flagValues[f.Value.Type()]
-	is := "is not"
-	if f.Value.Type() == "bool" {
-		is = "is neither"
-	}
-
-	hint := "write it like --" + f.Name + "=" + want.example + "; " + usageOf(f)
-	return app.Usage(hint, "--%s %q %s %s", f.Name, value, is, want.what)
+	is := flagValues[f.Value.Type()]
+	hint := "write it like --" + f.Name + "=" + is.example + "; " + usageOf(f)
+	return app.Usage(hint, "--%s %q is %s", f.Name, value, is.what)
 }
 
 // usageOf describes a flag on one line: its name, the name of its value, and what it does.
@@ -406,19 +400,21 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 
-	hint := helpHint(cmd)
-	near := nearestCommand(cmd, args[0])
+	meant := nearestCommand(cmd, args[0])
 	_, isPlan := plan.BuiltIn(args[0])
 	planMeant := check.Nearest(args[0], plan.BuiltIns())
 	switch {
 	case isPlan && !cmd.HasParent():
-		hint = fmt.Sprintf("did you mean %s run %s?", cmd.CommandPath(), args[0])
+		meant = "run " + args[0]
 	case cmd.Flags().Lookup(args[0]) != nil:
-		hint = fmt.Sprintf("did you mean %s --%s?", cmd.CommandPath(), args[0])
-	case near != "":
-		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near)
-	case planMeant != "" && !cmd.HasParent():
-		hint = fmt.Sprintf("did you mean %s run %s?", cmd.CommandPath(), planMeant)
+		meant = "--" + args[0]
+	case meant == "" && planMeant != "" && !cmd.HasParent():
+		meant = "run " + planMeant
+	}
+
+	hint := helpHint(cmd)
+	if meant != "" {
+		hint = "did you mean " + cmd.CommandPath() + " " + meant + "?"
 	}
 
 	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
