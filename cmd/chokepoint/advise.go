@@ -64,8 +64,7 @@ from the published power, with --busy hours a day at full load.`,
 				d.Devices[i].Uncounted = uncounted(aside, d.Devices[i].Device)
 			}
 
-			width, _, _ := p.screen()
-			return p.document(d, p.fitted(adviceText(d, width)))
+			return p.document(d, p.fitted(adviceText(d, p.width())))
 		},
 	}
 	f := cmd.Flags()

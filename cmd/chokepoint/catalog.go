@@ -516,8 +516,8 @@ func (p *program) modelErrors(ctx context.Context, run string, rows bool) error 
 	impossible := paragraph(each(model.Impossible(c, results, results), func(text string) string {
 		return "impossible: " + text
 	}))
-	width, _, _ := p.screen()
-	return p.document(scores, p.fitted(errorsText(scores, rows, width)+impossible+suspectText(results)))
+	text := errorsText(scores, rows, p.width()) + impossible + suspectText(results)
+	return p.document(scores, p.fitted(text))
 }
 
 func errorsText(scores []model.Errors, rows bool, width int) string {

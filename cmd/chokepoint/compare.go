@@ -61,8 +61,7 @@ only RUN, it is the first run.`,
 				}
 			}
 
-			width, _, _ := p.screen()
-			err = p.document(c, comparisonText(c, labels, width, docs[:]...))
+			err = p.document(c, comparisonText(c, labels, p.width(), docs[:]...))
 			if err != nil || !failOnRegression {
 				return err
 			}

@@ -98,20 +98,14 @@ type diagnosed struct {
 
 // diagnoses prints the diagnosis of each cell.
 func (p *program) diagnoses(doc *analysis.Document) error {
-	if !p.json {
-		return p.print(p.laidOut(doc, report.Diagnosis))
-	}
-
+	var all []diagnosed
 	for _, c := range doc.Cells {
-		if c.Diagnosis == nil {
-			continue
-		}
-
-		if err := printLine(p.Out, diagnosed{doc.Run.ID, c.ID, c.Factors, c.Label, c.Diagnosis}); err != nil {
-			return err
+		if c.Diagnosis != nil {
+			all = append(all, diagnosed{doc.Run.ID, c.ID, c.Factors, c.Label, c.Diagnosis})
 		}
 	}
-	return nil
+
+	return printLines(p, all, p.laidOut(doc, report.Diagnosis))
 }
 
 // only reduces a document to the cells whose label contains all words, or to the cell whose id is words.
@@ -137,17 +131,9 @@ func (p *program) experiments(ctx context.Context, doc *analysis.Document, class
 		return err
 	}
 
-	if p.json {
-		for _, e := range experiments {
-			if err := printLine(p.Out, expandPlan(e.Plan)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-
+	plans := each(experiments, func(e app.Experiment) expanded { return expandPlan(e.Plan) })
 	texts := each(experiments, func(e app.Experiment) string { return e.Text })
-	return p.print(check.Plain(strings.Join(texts, "---\n")))
+	return printLines(p, plans, check.Plain(strings.Join(texts, "---\n")))
 }
 
 // proveUsage is the help text of --prove for run and diagnose.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,23 +24,19 @@ func newDoctorCommand(p *program) *cobra.Command {
 tunnels, settings, engines, telemetry. Also show how fast the tester is without a
 router, and how precise its timer is. lab check --lab vm boots the guests. doctor makes
 a lab for about ten seconds and changes nothing else.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := p.Examine(cmd.Context())
+			if cmd.Context().Err() != nil {
+				return err
+			}
+
+			return errors.Join(p.findings(f), err)
+		},
 	}, "print the findings as a JSON object")
 }
 
-func runDoctor(ctx context.Context, p *program) error {
-	f, err := p.Examine(ctx)
-	if ctx.Err() != nil {
-		return err
-	}
-	return errors.Join(p.findings(f), err)
-}
-
 // findings prints what a machine can do.
-func (p *program) findings(f *app.Findings) error {
-	width, _, _ := p.screen()
-	return p.line(f, findingsText(f, width))
-}
+func (p *program) findings(f *app.Findings) error { return p.line(f, findingsText(f, p.width())) }
 
 // findingsText formats the capabilities of a machine for a width in columns; 0 means unlimited.
 func findingsText(f *app.Findings, width int) string {

@@ -70,7 +70,7 @@ the interactions of such a factor, each run therefore counts only once.`,
 			}
 
 			text := ""
-			width, _, _ := p.screen()
+			width := p.width()
 			for _, part := range e.Parts() {
 				text += effectsText(part, width)
 			}

@@ -37,17 +37,8 @@ $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.`,
 				return unread
 			}
 
-			if !p.json {
-				width, _, _ := p.screen()
-				return errors.Join(unread, p.print(listText(runs, time.Now(), width)))
-			}
-
-			var list []app.Listed
-			for _, r := range runs {
-				list = append(list, app.ListedOf(r))
-			}
-
-			return errors.Join(unread, printList(p, list, nil, nil))
+			text := listText(runs, time.Now(), p.width())
+			return errors.Join(unread, printLines(p, each(runs, app.ListedOf), text))
 		},
 	}, "print one JSON object per run")
 }

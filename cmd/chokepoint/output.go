@@ -89,14 +89,18 @@ func (p *program) coloured(v any, text string) error {
 
 // printList prints items: one JSON object per line with --json, else a table with the heading head.
 func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
-	if !p.json {
-		var all grid
-		if len(items) > 0 && head != nil {
-			all.add(head...)
-		}
+	var all grid
+	if len(items) > 0 && head != nil {
+		all.add(head...)
+	}
 
-		width, _, _ := p.screen()
-		return p.print(layout(append(all, each(items, row)...), width))
+	return printLines(p, items, layout(append(all, each(items, row)...), p.width()))
+}
+
+// printLines prints items: one JSON object per line with --json, else text.
+func printLines[T any](p *program, items []T, text string) error {
+	if !p.json {
+		return p.print(text)
 	}
 
 	for _, item := range items {
@@ -229,6 +233,12 @@ func (s streams) screen() (width int, moves, colours bool) {
 	name := os.Getenv("TERM")
 	moves = name != "" && name != "dumb"
 	return width, moves, moves && os.Getenv("NO_COLOR") == ""
+}
+
+// width returns the width of the terminal on standard output, or 0 if there is none.
+func (s streams) width() int {
+	width, _, _ := s.screen()
+	return width
 }
 
 // hang wraps text to a width (0 means unlimited). The first line starts with head, and the other lines are

@@ -56,12 +56,8 @@ func newPlanListCommand(p *program) *cobra.Command {
 				list = append(list, listedPlan{name, pl.Design.Description, len(pl.Cells()),
 					pl.Design.Method.Runs, int64(pl.Estimate(app.RowOverhead))})
 			}
-			if !p.json {
-				width, _, _ := p.screen()
-				return p.print(planListText(list, width))
-			}
 
-			return printList(p, list, nil, nil)
+			return printLines(p, list, planListText(list, p.width()))
 		},
 	}, "print one JSON object per plan")
 }

@@ -350,7 +350,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return app.Usage(hint, "%s", err.Error())
 }
 
-// flagValues says, by type of flag, what a value that is not allowed is, and gives an example of an allowed one.
+// flagValues describes, by type of flag, a value that is not allowed, with an example of one that is.
 var flagValues = map[string]struct{ what, example string }{
 	"bool":     {"neither true nor false", "true"},
 	"int":      {"not a whole number", "4"},

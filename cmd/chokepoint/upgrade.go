@@ -222,7 +222,6 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 	}
 
 	tellApart(o.Versions)
-	width, _, _ := p.screen()
 	all, labels, err := p.Upgrade(ctx, o.UpgradeOptions)
 	for i, c := range all {
 		if c == nil {
@@ -238,7 +237,7 @@ func runUpgrade(ctx context.Context, o upgradeOptions, names []string, p *progra
 			err = errors.Join(err, wrong)
 		}
 
-		text := comparisonText(c, labels, width)
+		text := comparisonText(c, labels, p.width())
 		if i > 0 {
 			text = "\n" + text
 		}

@@ -10,7 +10,7 @@ import (
 
 // fitted wraps long lines to the terminal's width. It does not change rows of tables.
 func (s streams) fitted(text string) string {
-	width, _, _ := s.screen()
+	width := s.width()
 	if width == 0 {
 		return text
 	}
