@@ -110,12 +110,12 @@ func adviceText(d adviceDocument, width int) string {
 			rows.add(verdict)
 		}
 
-		power := ""
+		why := a.Why
 		if a.Watts != "" {
-			power = "; draws " + a.Watts
+			why += "; draws " + a.Watts
 		}
 
-		lines := []string{a.Why + power}
+		lines := []string{why}
 		for _, s := range a.If {
 			lines = append(lines, "enough if: "+settingWords(s))
 		}
@@ -141,12 +141,9 @@ func adviceText(d adviceDocument, width int) string {
 			lines = append(lines, "unknown: "+list(missing))
 		}
 
-		for i, line := range lines {
-			if i == 0 {
-				rows.add("  "+a.Device, line)
-			} else {
-				rows.add("", "  "+line)
-			}
+		rows.add("  "+a.Device, lines[0])
+		for _, line := range lines[1:] {
+			rows.add("", "  "+line)
 		}
 	}
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +91,7 @@ func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) 
 		return [2]string{}, err
 	}
 
-	if app.NamesFile(older) {
+	if app.IsDocumentFile(older) {
 		p.note("comparing %s, A, with run %s, B", older, newer)
 	} else {
 		p.note("comparing run %s, A, with the later run %s, B", older, newer)
@@ -176,26 +175,12 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, width i
 // comparisonTable formats each row as one line. If the lines are too long for the width, it leaves out the
 // words that all cells share. If that does not suffice, it uses two lines per row, or paragraphs.
 func comparisonTable(rows grid, width int) string {
-	fits := func(text string) bool {
-		for line := range strings.Lines(text) {
-			if utf8.RuneCountInString(line) > width+1 { // the line includes its line feed
-				return false
-			}
-		}
-		return true
-	}
 	text := table(rows, 0)
-	if width == 0 || fits(text) {
+	if width == 0 || widest(text) <= width {
 		return text
 	}
 
-	var labels []string
-	for _, r := range rows[1:] {
-		if !slices.Contains(labels, r[0]) {
-			labels = append(labels, r[0])
-		}
-	}
-
+	labels := distinct(each(rows[1:], func(r []string) string { return r[0] }))
 	short, shared := report.Apart(labels)
 	said := ""
 	if shared != "" {
@@ -220,7 +205,7 @@ func comparisonTable(rows grid, width int) string {
 		lines.Rows = append(lines.Rows, row)
 	}
 
-	if text = table(rows, 0); fits(text) {
+	if text = table(rows, 0); widest(text) <= width {
 		return text + hang("", said, width)
 	}
 

@@ -41,17 +41,18 @@ prints the plans of these runs instead; you can run each by hand.`,
 			}
 
 			// A document file may come from someone else and name any lab, router and run.
-			if run := runOf(args); (prove || dry) && app.NamesFile(run) {
+			run := runOf(args)
+			if prove && app.IsDocumentFile(run) {
 				return app.Usage("chokepoint diagnose RUN --prove",
 					"--prove needs a stored run: %s is a file", run)
 			}
 
-			doc, err := p.Dirs.Document(cmd.Context(), runOf(args))
+			doc, err := p.Dirs.Document(cmd.Context(), run)
 			if err != nil {
 				return err
 			}
 
-			if (prove || dry) && len(doc.Run.ImportedFrom) > 0 {
+			if prove && len(doc.Run.ImportedFrom) > 0 {
 				return app.Usage("chokepoint run measures here",
 					"prove findings of run %s: it was imported, and no lab "+
 						"made it", doc.Run.ID)

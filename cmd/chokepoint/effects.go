@@ -291,11 +291,7 @@ func widest(text string) int {
 func folded(width int, lines ...string) string {
 	var out []string
 	for _, text := range lines {
-		if width == 0 {
-			out = append(out, text)
-		} else {
-			out = append(out, wrapped(text, width)...)
-		}
+		out = append(out, wrapped(text, width)...)
 	}
 	return paragraph(out)
 }

@@ -52,12 +52,9 @@ changes at the same time, the testbed changed, not the firmware.`,
 				format = extension
 			}
 
-			if err := known("--format %q is not known", format, "formats", historyFormats...); err != nil {
-				return err
-			}
-
-			if err := known("--metric %q is not known", o.Metric, "metrics",
-				comparison.ComparedMetrics...); err != nil {
+			err = cmp.Or(known("--format %q is not known", format, "formats", historyFormats...),
+				known("--metric %q is not known", o.Metric, "metrics", comparison.ComparedMetrics...))
+			if err != nil {
 				return err
 			}
 

@@ -20,10 +20,9 @@ import (
 )
 
 type watchOptions struct {
-	machines  record.Machines // only the router
-	every     time.Duration
-	stopAfter time.Duration
-	metrics   string // address to serve metrics at, or ""
+	app.WatchOptions
+	machines record.Machines // only the router
+	metrics  string          // address to serve metrics at, or ""
 }
 
 // Time between two glances. A router without an agent is sampled once a second.
@@ -52,8 +51,8 @@ ssh://[USER@]HOST[:PORT].`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.every, "interval", usualGlance, "print every `D`")
-	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
+	f.DurationVar(&o.Every, "interval", usualGlance, "print every `D`")
+	f.DurationVar(&o.For, "for", 0, "end after `D` (default: at Ctrl-C)")
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through the machine's shell, without an "+
 		"agent, with this `DRIVER`, such as linux")
 	f.StringVar(&o.metrics, "metrics", "", "also show the last sample to Prometheus on this machine, "+
@@ -68,10 +67,10 @@ func (o watchOptions) check() error {
 	}
 
 	switch {
-	case o.every < minGlance:
-		return app.Usage("at least "+minGlance.String(), "--interval %s", o.every)
-	case o.stopAfter < 0:
-		return app.Usage("a time such as 30s", "--for %s", o.stopAfter)
+	case o.Every < minGlance:
+		return app.Usage("at least "+minGlance.String(), "--interval %s", o.Every)
+	case o.For < 0:
+		return app.Usage("a time such as 30s", "--for %s", o.For)
 	}
 
 	_, err := app.WrongMachines(o.machines, flagOf)
@@ -79,15 +78,9 @@ func (o watchOptions) check() error {
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) error {
-	s := &glances{p: p, of: o.machines.Router.At, fresh: staleAfter * o.every}
-	watch := func(ctx context.Context) error {
-		return p.Watch(ctx, o.machines, app.WatchOptions{
-			Every: o.every,
-			For:   o.stopAfter,
-			Found: s.found,
-			Show:  s.show,
-		})
-	}
+	s := &glances{p: p, of: o.machines.Router.At, fresh: staleAfter * o.Every}
+	o.Found, o.Show = s.found, s.show
+	watch := func(ctx context.Context) error { return p.Watch(ctx, o.machines, o.WatchOptions) }
 	if o.metrics == "" {
 		return watch(ctx)
 	}

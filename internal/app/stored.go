@@ -130,9 +130,6 @@ func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document
 	return doc, err
 }
 
-// NamesFile reports whether Document treats a name as the name of a file.
-func NamesFile(name string) bool { return IsDocumentFile(name) }
-
 // PlanText returns the text of a stored run's plan. It returns "" if the run has no plan, or if name is a
 // document file, which does not contain the plan.
 func (d Dirs) PlanText(ctx context.Context, name string) (text string, err error) {
