@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -69,7 +68,7 @@ to within two minutes. A new import replaces an earlier one.`,
 				return err
 			}
 			defer in.close()
-			if in.begins(document) {
+			if document().Match(in.head()) {
 				return app.Usage("show, report, compare, effects and diagnose read such a file in place of "+
 					"RUN", "import %s: this is a run's document, by chokepoint", in.name)
 			}
@@ -128,10 +127,8 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 		return nil, err
 	}
 
-	head := make([]byte, headBytes)
-	n, err := in.ReadAt(head, 0)
-	if err != nil && err != io.EOF || !foreign.Encoded(head[:n]) {
-		return in, nil // the next read returns the error again
+	if !foreign.Encoded(in.head()) {
+		return in, nil
 	}
 
 	text, err := foreign.Text(in)
@@ -151,8 +148,13 @@ func (in *input) wrong(err error) error {
 	return fmt.Errorf("import %s: %w", in.name, err)
 }
 
-// headBytes is the number of bytes needed to detect a file's format.
-const headBytes = 4096
+// head returns the beginning of the content, from which its format is detected. If it cannot be read, the
+// next read returns the error again.
+func (in *input) head() []byte {
+	head := make([]byte, 4096)
+	n, _ := in.ReadAt(head, 0)
+	return head[:n]
+}
 
 // openAsIs opens a regular file, or reads standard input until its end or an interrupt.
 func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error) {
@@ -196,20 +198,12 @@ var (
 	document = check.Pattern(`^\s*\{\s*"format"\s*:\s*"chokepoint/[0-9]+"\s*,\s*"run"`)
 )
 
-// begins reports whether the content starts with a match of form.
-func (in *input) begins(form func() *regexp.Regexp) bool {
-	head := make([]byte, headBytes)
-	n, _ := in.ReadAt(head, 0)
-	return form().Match(head[:n])
-}
-
 // recorded reports whether the content is output of chokepoint-agent. If so, it skips what precedes the
 // output.
 func (in *input) recorded() bool {
-	head := make([]byte, headBytes)
-	n, _ := in.ReadAt(head, 0)
-	found := object().FindIndex(head[:n])
-	if found == nil || !ofAgent().Match(head[found[0]:n]) {
+	head := in.head()
+	found := object().FindIndex(head)
+	if found == nil || !ofAgent().Match(head[found[0]:]) {
 		return false
 	}
 

@@ -20,6 +20,7 @@ func articleFolder() folder {
 		mark:   ".chokepoint-article",
 		format: "chokepoint-article/1",
 		what:   "article",
+		one:    "an article",
 		files:  regexp.MustCompile(`^(article\.md|plan\.yaml|cells\.csv|charts/[a-z0-9-]+\.(svg|png))$`),
 	}
 }
@@ -53,10 +54,5 @@ func (p *program) writeArticle(ctx context.Context, name string, doc *analysis.D
 		return err
 	}
 
-	text, err := articleFolder().write(dir, files)
-	if err != nil {
-		return err
-	}
-
-	return p.print(text + "\n")
+	return p.writeFolder(articleFolder(), dir, files)
 }

@@ -46,12 +46,7 @@ replaced.`,
 				return err
 			}
 
-			index, err := siteFolder().write(dir, pages)
-			if err != nil {
-				return err
-			}
-
-			return p.print(index + "\n")
+			return p.writeFolder(siteFolder(), dir, pages)
 		},
 	}
 	addOutput(cmd, &dir, "write the site to this folder `DIR`")
@@ -87,6 +82,7 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 type folder struct {
 	mark, format string // name and first line of the marker file
 	what         string // such as "site"
+	one          string // what with its indefinite article
 	files        *regexp.Regexp
 }
 
@@ -96,12 +92,22 @@ func siteFolder() folder {
 		mark:   ".chokepoint-site",
 		format: "chokepoint-site/1",
 		what:   "site",
+		one:    "a site",
 		files:  regexp.MustCompile(`^[a-z0-9-]+\.html$`),
 	}
 }
 
 // maxFolderMark is the maximum size of a marker file.
 const maxFolderMark = 1 << 20
+
+// writeFolder writes files to a directory and prints the path of the first file.
+func (p *program) writeFolder(k folder, dir string, files []report.File) error {
+	first, err := k.write(dir, files)
+	if err != nil {
+		return err
+	}
+	return p.print(first + "\n")
+}
 
 // write writes files to a directory and returns the path of the first file. It replaces each file atomically.
 // Finally, it removes files that are no longer part of the content. It never changes files that the marker
@@ -126,7 +132,7 @@ func (k folder) write(dir string, files []report.File) (first string, err error)
 
 		if !slices.Contains(old, f.Name) && userfile.Exists(filepath.Join(real, f.Name)) {
 			return "", k.foreign(dir, fmt.Sprintf("it holds %s, which is not of %s of chokepoint", f.Name,
-				k.a()))
+				k.one))
 		}
 	}
 
@@ -188,19 +194,11 @@ func (k folder) filesOf(dir, real string) ([]string, error) {
 	for _, name := range lines[1:] {
 		if !k.files.MatchString(name) {
 			return nil, k.foreign(dir, fmt.Sprintf("%s names %q, which is no file of %s", k.mark, name,
-				k.a()))
+				k.one))
 		}
 	}
 
 	return lines[1:], nil
-}
-
-// a returns the kind with an indefinite article.
-func (k folder) a() string {
-	if strings.ContainsRune("aeiou", rune(k.what[0])) {
-		return "an " + k.what
-	}
-	return "a " + k.what
 }
 
 func (k folder) foreign(dir, why string) error {

@@ -30,7 +30,8 @@ func (s streams) fitted(text string) string {
 	return b.String()
 }
 
-// wrapped wraps a line between words to a width (0 means unlimited). Continuation lines are indented by two more columns than the first.
+// wrapped wraps a line between words to a width (0 means unlimited). Continuation lines are indented by two
+// more columns than the first.
 func wrapped(line string, width int) []string {
 	words := unbroken(line)
 	if width == 0 || utf8.RuneCountInString(line) <= width || len(words) == 0 {
