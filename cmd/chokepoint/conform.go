@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -61,11 +62,10 @@ func (p *program) conform(ctx context.Context, o labOptions, file string) (err e
 		defer closing(&err, out.Abort)
 	}
 
-	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
 	if o.describe(&asked); asked.Machines != nil {
 		return p.WithMachines(ctx, *asked.Machines,
-			func(l *lab.Lab, _ *labgrid.Held) error { return try(l) })
+			func(l *lab.Lab, _ *labgrid.Held) error { return p.tried(ctx, l, out) })
 	}
 
 	guest, err := o.guest(ctx, p)
@@ -74,13 +74,18 @@ func (p *program) conform(ctx context.Context, o labOptions, file string) (err e
 	}
 
 	id := "conform-" + app.NewID()
-	return p.WithLab(ctx, id, func(j *journal.Journal) (*lab.Lab, error) {
+	return p.WithJournal(id, func(j *journal.Journal) error {
 		own := p.Local(id, j)
 		own.Guest = guest
 		own.Driver = o.driver
 		own.Queues = o.queues
-		return own.Up(ctx)
-	}, try)
+		l, err := own.Up(ctx)
+		if err != nil {
+			return err
+		}
+
+		return errors.Join(p.tried(ctx, l, out), app.Dirty(l.Close(context.WithoutCancel(ctx))))
+	})
 }
 
 // tried tests the capabilities of a router, prints each result, and writes them to bundle unless it is nil.

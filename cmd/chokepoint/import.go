@@ -51,7 +51,7 @@ to within two minutes. A new import replaces an earlier one.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if undo {
-				return undoImport(cmd.Context(), into, p)
+				return p.summary(p.Dirs.ForgetRecording(cmd.Context(), into))
 			}
 
 			if err := o.labels.check(); err != nil {
@@ -224,19 +224,13 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 		return app.Usage("cut it to the time of the run", "import %s: it is larger than 1 GiB", in.name)
 	}
 
-	summary, err := p.Dirs.ImportRecording(ctx, into, in, in.name, clockWrong)
-	if err != nil {
-		return err
-	}
-
-	return p.print(check.Plain(summary) + "\n")
+	return p.summary(p.Dirs.ImportRecording(ctx, into, in, in.name, clockWrong))
 }
 
-// undoImport removes the imported data from a run.
-func undoImport(ctx context.Context, into string, p *program) error {
-	summary, err := p.Dirs.ForgetRecording(ctx, into)
+// summary prints what was done, unless it failed.
+func (p *program) summary(text string, err error) error {
 	if err != nil {
 		return err
 	}
-	return p.print(check.Plain(summary) + "\n")
+	return p.print(check.Plain(text) + "\n")
 }

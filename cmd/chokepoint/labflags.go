@@ -73,11 +73,12 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 // useLab is the help of --attach in commands that run plans.
 const useLab = "use this `LAB`, started by lab up"
 
+// newLabFlags lists the flags that describe a lab to create, whose routers are not real machines.
+var newLabFlags = []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package", "queues"}
+
 // oneLab makes --attach and --peer mutually exclusive. Neither can be combined with a flag of labOptions.
 func oneLab(cmd *cobra.Command) {
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
-		"driver",
-		"queues"} {
+	for _, name := range append(newLabFlags, "driver") {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}

@@ -47,8 +47,7 @@ var machineFlags = [...]string{"client", "router", "server", "client-address", "
 // addMachines adds the machine flags to a command that also accepts a lab. A command line cannot use both.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
 	addMachineFlags(cmd.Flags(), m)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
-		"queues", "attach", "peer"} {
+	for _, name := range append(newLabFlags, "attach", "peer") {
 		for _, machine := range machineFlags {
 			if cmd.Flags().Lookup(name) != nil && (name != "lab" || machine != acceptNew) {
 				cmd.MarkFlagsMutuallyExclusive(name, machine)

@@ -149,18 +149,6 @@ func (a *App) Remote(id string, m record.Machines, j *journal.Journal) lab.Remot
 	}
 }
 
-// WithLab brings a lab up, calls f with it, and takes it down.
-func (a *App) WithLab(ctx context.Context, id string, up func(*journal.Journal) (*lab.Lab, error),
-	f func(*lab.Lab) error) error {
-	return a.WithJournal(id, func(j *journal.Journal) error {
-		l, err := up(j)
-		if err != nil {
-			return err
-		}
-		return errors.Join(f(l), Dirty(l.Close(context.WithoutCancel(ctx))))
-	})
-}
-
 // unhurried returns a context that ends with its parent, or when the user no longer waits. stop releases it.
 func (a *App) unhurried(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
