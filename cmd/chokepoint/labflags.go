@@ -74,7 +74,8 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 const useLab = "use this `LAB`, started by lab up"
 
 // newLabFlags lists the flags that describe a lab to create, whose routers are not real machines.
-var newLabFlags = []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package", "queues"}
+var newLabFlags = []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
+	"queues"}
 
 // oneLab makes --attach and --peer mutually exclusive. Neither can be combined with a flag of labOptions.
 func oneLab(cmd *cobra.Command) {

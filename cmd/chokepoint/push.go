@@ -20,50 +20,46 @@ other content is refused, and so is one that was deleted there. Runs that have n
 stay where they are. Reports are not copied: chokepoint report writes them anew.`
 
 func newPushCommand(p *program) *cobra.Command {
-	var to string
-	cmd := &cobra.Command{
+	return p.transferring("to", &cobra.Command{
 		Use:   "push [RUN…] --to STORE",
 		Short: "Copy runs of this machine to another store",
 		Long: `Copy runs of this machine's own store to another one: a PostgreSQL database, by its URL,
 or a directory. Without RUN it copies all ended runs that are missing there or shorter
 there. A new database gets its tables; those of an older chokepoint are updated.` + transferRules,
-		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeRuns(p, 1000),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			own, other, err := p.twoStores("to", to)
-			if err != nil {
-				return err
-			}
-			return p.transfer(cmd.Context(), own, other, args)
-		},
-	}
-	cmd.Flags().StringVar(&to, "to", "", "copy to this `STORE` (default: $CHOKEPOINT_STORE, if it is a URL)")
-	return addJSON(cmd, sentUsage)
+	})
 }
 
 func newPullCommand(p *program) *cobra.Command {
-	var from string
-	cmd := &cobra.Command{
+	return p.transferring("from", &cobra.Command{
 		Use:   "pull [RUN…] --from STORE",
 		Short: "Copy runs of another store to this machine",
 		Long: `Copy runs of another store to this machine's own one: those of a PostgreSQL database, by
 its URL, or of a directory. Without RUN it copies all ended runs that are missing here or
 shorter here.` + transferRules,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			own, other, err := p.twoStores("from", from)
-			if err != nil {
-				return err
-			}
-			return p.transfer(cmd.Context(), other, own, args)
-		},
-	}
-	cmd.Flags().StringVar(&from, "from", "",
-		"copy from this `STORE` (default: $CHOKEPOINT_STORE, if it is a URL)")
-	return addJSON(cmd, sentUsage)
+	})
 }
 
-const sentUsage = "print one JSON object per run, with the hash of its content"
+// transferring completes the command push or pull. flag names the other store, "to" or "from" which to copy.
+func (p *program) transferring(flag string, cmd *cobra.Command) *cobra.Command {
+	var place string
+	cmd.Flags().StringVar(&place, flag, "",
+		"copy "+flag+" this `STORE` (default: $CHOKEPOINT_STORE, if it is a URL)")
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		own, other, err := p.twoStores(flag, place)
+		if err != nil {
+			return err
+		}
+
+		if flag == "from" {
+			own, other = other, own
+		}
+
+		return p.transfer(cmd.Context(), own, other, args)
+	}
+	return addJSON(cmd, "print one JSON object per run, with the hash of its content")
+}
 
 // twoStores returns the directories with this machine's store, and the directories with the store that a flag
 // names.
