@@ -123,24 +123,7 @@ func newBedForgetCommand(p *program) *cobra.Command {
 		Short: "Remove a testbed from the list; its runs stay",
 		Args:  exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			st, err := p.Dirs.OpenStore(cmd.Context())
-			if err == nil {
-				err = st.Close()
-			}
-
-			if err != nil {
-				return err
-			}
-
-			if st, err = p.Dirs.OpenToRecord(cmd.Context()); err != nil {
-				return err
-			}
-
-			err = st.RemoveBed(cmd.Context(), args[0])
-			if unknown, ok := errors.AsType[*store.UnknownBedError](err); ok {
-				err = app.Mark(app.ErrUsage, unknown)
-			}
-			return errors.Join(err, st.Close())
+			return p.Dirs.ForgetBed(cmd.Context(), args[0])
 		},
 	}
 }

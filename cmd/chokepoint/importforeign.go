@@ -84,17 +84,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
 	run.Version, run.Command = app.RunVersion(), typed(os.Args)
 	o.labels.describe(&run.RunHead)
-	st, err := p.Dirs.OpenOwn(ctx)
-	if err != nil {
-		return err
-	}
-
-	err = keepRun(ctx, st, run, trials)
-	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
-		err = app.Mark(app.ErrUsage, err)
-	}
-
-	if err = errors.Join(err, st.Close()); err != nil {
+	if err := p.Dirs.KeepRun(ctx, run, trials); err != nil {
 		return err
 	}
 
@@ -120,28 +110,6 @@ type importedRun struct {
 	From   []string `json:"imported_from"`
 	// LeftOut lists the parts of the files that did not become trials, with the reasons.
 	LeftOut []string `json:"left_out,omitempty"`
-}
-
-// keepRun stores a run with its trials. If that fails, it stores nothing.
-func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []record.Trial) error {
-	err := st.CreateRun(ctx, run)
-	if err != nil {
-		return err
-	}
-
-	for i := 0; err == nil && i < len(trials); i++ {
-		err = st.AppendTrial(ctx, trials[i])
-	}
-
-	if err == nil {
-		err = st.EndRun(ctx, run.ID, record.RunDone, "", run.Ended)
-	}
-
-	if err != nil {
-		err = errors.Join(err, st.Remove(context.WithoutCancel(ctx), run.ID))
-	}
-
-	return err
 }
 
 // results parses the results of another program. sum is the hash of the content.

@@ -42,11 +42,15 @@ func (d Dirs) AskBed(ctx context.Context, r store.BedRequest) (store.BedRequest,
 	}
 
 	r, err = st.AskBed(ctx, r)
-	_, unknown := errors.AsType[*store.UnknownBedError](err)
-	_, refused := errors.AsType[*store.BedRefusedError](err)
-	if unknown || refused {
-		err = Mark(ErrUsage, err)
+	return r, errors.Join(ofRequest(err), st.Close())
+}
+
+// ForgetBed removes a testbed from the store. If the testbed is not known, the error is an ErrUsage.
+func (d Dirs) ForgetBed(ctx context.Context, name string) error {
+	st, err := d.openToChange(ctx)
+	if err != nil {
+		return err
 	}
 
-	return r, errors.Join(err, st.Close())
+	return errors.Join(ofRequest(st.RemoveBed(ctx, name)), st.Close())
 }

@@ -48,7 +48,7 @@ func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err e
 		id, err = st.Resolve(ctx, name)
 	}
 
-	if err = errors.Join(unknownRun(err), st.Close()); err != nil {
+	if err = errors.Join(ofRequest(err), st.Close()); err != nil {
 		return "", "", err
 	}
 

@@ -116,7 +116,7 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 	for _, id := range names {
 		if !slices.ContainsFunc(heads, func(h store.Head) bool { return h.ID == id }) {
 			if id, err = st.Resolve(ctx, id); err != nil {
-				return nil, unknownRun(err)
+				return nil, ofRequest(err)
 			}
 		}
 

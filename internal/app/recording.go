@@ -19,6 +19,34 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// KeepRun stores a run that other programs measured, with its trials. If that fails, it stores nothing. If
+// another run has the same name, the error is an ErrUsage.
+func (d Dirs) KeepRun(ctx context.Context, run record.Run, trials []record.Trial) error {
+	st, err := d.OpenOwn(ctx)
+	if err != nil {
+		return err
+	}
+
+	err = st.CreateRun(ctx, run)
+	if err != nil {
+		return errors.Join(ofRequest(err), st.Close())
+	}
+
+	for i := 0; err == nil && i < len(trials); i++ {
+		err = st.AppendTrial(ctx, trials[i])
+	}
+
+	if err == nil {
+		err = st.EndRun(ctx, run.ID, record.RunDone, "", run.Ended)
+	}
+
+	if err != nil {
+		err = errors.Join(err, st.Remove(context.WithoutCancel(ctx), run.ID))
+	}
+
+	return errors.Join(err, st.Close())
+}
+
 // ImportRecording adds a recording to a run, and returns a summary. chokepoint-agent made the recording on a
 // router. Messages refer to the recording by name. If clockWrong is set, ImportRecording ignores the router's
 // wall clock and determines the time of the recording from the traffic alone.

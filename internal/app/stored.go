@@ -83,11 +83,15 @@ func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	return st, err
 }
 
-// unknownRun marks an error as an ErrUsage if the name matches no run or several runs.
-func unknownRun(err error) error {
+// ofRequest marks an error as an ErrUsage if the store could not do what the user asked: a name matches no run,
+// several runs or another run, or a testbed is unknown or cannot fulfil a request.
+func ofRequest(err error) error {
 	_, missing := errors.AsType[*store.NotFoundError](err)
 	_, several := errors.AsType[*store.AmbiguousError](err)
-	if missing || several {
+	_, taken := errors.AsType[*store.NameTakenError](err)
+	_, unknown := errors.AsType[*store.UnknownBedError](err)
+	_, refused := errors.AsType[*store.BedRefusedError](err)
+	if missing || several || taken || unknown || refused {
 		return Mark(ErrUsage, err)
 	}
 	return err
@@ -101,7 +105,7 @@ func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, rec
 	}
 
 	run, err := st.Find(ctx, name)
-	if err = unknownRun(err); err == nil {
+	if err = ofRequest(err); err == nil {
 		err = reckon(st, run.ID, &run.Status)
 	}
 
@@ -203,7 +207,7 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	defer func() { err = errors.Join(err, st.Close()) }()
 	id, err = st.Resolve(ctx, run)
 	if err != nil {
-		return "", unknownRun(err)
+		return "", ofRequest(err)
 	}
 
 	if name != "" {
@@ -212,7 +216,7 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 		}
 	}
 
-	return id, takenName(st.SetName(ctx, id, name))
+	return id, ofRequest(st.SetName(ctx, id, name))
 }
 
 // free returns an ErrUsage if a run has the name. Even if name is "", it returns an error if the store has
@@ -230,15 +234,7 @@ func (d Dirs) free(ctx context.Context, name string) error {
 		return st.Close()
 	}
 
-	return errors.Join(takenName(st.Taken(ctx, name)), st.Close())
-}
-
-// takenName marks the error as an ErrUsage if another run has the name.
-func takenName(err error) error {
-	if _, taken := errors.AsType[*store.NameTakenError](err); taken {
-		return Mark(ErrUsage, err)
-	}
-	return err
+	return errors.Join(ofRequest(st.Taken(ctx, name)), st.Close())
 }
 
 // derive derives the document of a stored run.

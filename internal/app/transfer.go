@@ -175,30 +175,10 @@ func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
 }
 
-// sizes returns the sizes of all runs, or none if there is no store.
-func (d Dirs) sizes(ctx context.Context) (map[string]store.Size, error) {
-	st, err := d.readStore(ctx)
-	if errors.Is(err, store.ErrNone) {
-		return nil, nil
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
-	sizes, err := st.Sizes(ctx)
-	return sizes, errors.Join(err, st.Close())
-}
-
 // sendRecorded sends the ended runs that this command or an earlier one recorded and that have not been sent.
 // A run that the server refuses is not sent again. It does not prevent the other runs from being sent.
 func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, refused []error, err error) {
-	sizes, err := d.sizes(ctx)
-	if err != nil || len(sizes) == 0 {
-		return nil, nil, err
-	}
-
-	ids, err := d.unsent(ctx)
+	ids, sizes, err := d.unsent(ctx)
 	settled := map[string]store.Size{}
 	for _, id := range ids {
 		if !sizes[id].Ended { // the run has been resumed
@@ -225,14 +205,23 @@ func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, r
 	return sent, refused, errors.Join(err, d.settle(ctx, settled))
 }
 
-func (d Dirs) unsent(ctx context.Context) ([]string, error) {
+// unsent returns the ids of the runs that have not been sent, and the sizes of all runs.
+func (d Dirs) unsent(ctx context.Context) (ids []string, sizes map[string]store.Size, err error) {
 	st, err := d.readStore(ctx)
-	if err != nil {
-		return nil, err
+	if errors.Is(err, store.ErrNone) {
+		return nil, nil, nil
 	}
 
-	ids, err := st.Unsent(ctx, d.Team)
-	return ids, errors.Join(err, st.Close())
+	if err != nil {
+		return nil, nil, err
+	}
+
+	sizes, err = st.Sizes(ctx)
+	if err == nil && len(sizes) > 0 {
+		ids, err = st.Unsent(ctx, d.Team)
+	}
+
+	return ids, sizes, errors.Join(err, st.Close())
 }
 
 // settle records that runs have been sent. A run that has grown beyond its size in sizes must be sent again.
