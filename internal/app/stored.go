@@ -83,8 +83,8 @@ func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
 	return st, err
 }
 
-// ofRequest marks an error as an ErrUsage if the store could not do what the user asked: a name matches no run,
-// several runs or another run, or a testbed is unknown or cannot fulfil a request.
+// ofRequest marks an error as an ErrUsage if the store could not do what the user asked: a name matches no
+// run, several runs or another run, or a testbed is unknown or cannot fulfil a request.
 func ofRequest(err error) error {
 	_, missing := errors.AsType[*store.NotFoundError](err)
 	_, several := errors.AsType[*store.AmbiguousError](err)

@@ -141,28 +141,47 @@ func (d Dirs) Recording() Dirs {
 	return d
 }
 
-// SendRecorded sends to a server the runs that this command and earlier ones have recorded, and tells the
-// user about each. If the server refuses a run, SendRecorded tells the user but returns no error. a.Dirs must
-// be team.Recording().
+// SendRecorded sends to a server the ended runs that this command and earlier ones have recorded, and tells the
+// user about each. A run that the server refuses is not sent again, and does not prevent the other runs from
+// being sent; SendRecorded tells the user but returns no error. a.Dirs must be team.Recording().
 func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
-	sent, refused, failed := a.Dirs.sendRecorded(ctx, team)
-	for _, s := range sent {
-		if s.Longer {
-			a.note("%s; chokepoint pull %s copies it here", LongerNote(s, team.StoreName()), s.Run)
+	place := team.StoreName()
+	ids, sizes, err := a.Dirs.unsent(ctx)
+	settled := map[string]store.Size{}
+	for _, id := range ids {
+		if !sizes[id].Ended { // the run has been resumed
 			continue
 		}
 
-		a.note("run %s was sent to %s", s.Run, team.StoreName())
-		if s.Name != "" {
-			a.note("%s", NameNote(s))
+		sent, failed := a.Dirs.Transfer(ctx, team, []string{id})
+		for _, s := range sent {
+			if s.Longer {
+				a.note("%s; chokepoint pull %s copies it here", LongerNote(s, place), s.Run)
+				continue
+			}
+
+			a.note("run %s was sent to %s", s.Run, place)
+			if s.Name != "" {
+				a.note("%s", NameNote(s))
+			}
 		}
+
+		if failed != nil && !store.OfRun(failed) {
+			err = failed // stop, because the other runs would fail, too
+			break
+		}
+
+		if failed != nil {
+			a.note("not sent to %s: %v", place, failed)
+		}
+
+		settled[id] = sizes[id]
 	}
 
-	for _, why := range refused {
-		a.note("not sent to %s: %v", team.StoreName(), why)
+	if len(settled) == 0 {
+		return err
 	}
-
-	return failed
+	return errors.Join(err, a.Dirs.settle(ctx, settled))
 }
 
 // LongerNote explains why a run was not sent to a store.
@@ -173,36 +192,6 @@ func LongerNote(s store.Sent, place string) string {
 // NameNote explains why a sent run has no name in the other store.
 func NameNote(s store.Sent) string {
 	return "run " + s.Run + " has no name there: another run is called " + s.Name
-}
-
-// sendRecorded sends the ended runs that this command or an earlier one recorded and that have not been sent.
-// A run that the server refuses is not sent again. It does not prevent the other runs from being sent.
-func (d Dirs) sendRecorded(ctx context.Context, team Dirs) (sent []store.Sent, refused []error, err error) {
-	ids, sizes, err := d.unsent(ctx)
-	settled := map[string]store.Size{}
-	for _, id := range ids {
-		if !sizes[id].Ended { // the run has been resumed
-			continue
-		}
-
-		one, failed := d.Transfer(ctx, team, []string{id})
-		sent = append(sent, one...)
-		if failed != nil && !store.OfRun(failed) {
-			err = failed // stop, because the other runs would fail, too
-			break
-		}
-
-		if failed != nil {
-			refused = append(refused, failed)
-		}
-
-		settled[id] = sizes[id]
-	}
-
-	if len(settled) == 0 {
-		return sent, refused, err
-	}
-	return sent, refused, errors.Join(err, d.settle(ctx, settled))
 }
 
 // unsent returns the ids of the runs that have not been sent, and the sizes of all runs.
