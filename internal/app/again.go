@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -72,9 +71,6 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	return pl, err
 }
 
-// head returns the head of a run of a plan under the conditions of the earlier run.
-func (a again) head(pl *plan.Plan) record.Run { return a.NewRunOn(pl, a.on) }
-
 // NewRunOn returns the head of a run of a plan in the lab of another run.
 func (a *App) NewRunOn(pl *plan.Plan, on record.Run) record.Run {
 	run := a.NewRun(pl)
@@ -93,7 +89,7 @@ func (a *App) NewRunOn(pl *plan.Plan, on record.Run) record.Run {
 // run executes a plan as a separate run, with its own journal, report and entry in the store. Even if the run
 // was cut short, run returns its document.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
-	x, err := a.execution(ctx, pl, a.head(pl),
+	x, err := a.execution(ctx, pl, a.NewRunOn(pl, a.on),
 		RunOptions{Attach: a.on.Attached, Peer: a.other, Until: a.until})
 	if err != nil {
 		return nil, err
@@ -102,9 +98,6 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	x.guard = a.guard
 	result, err := x.whole(ctx)
 	if result == nil {
-		if err == nil {
-			err = fmt.Errorf("run %s left no document", x.run.ID)
-		}
 		return nil, err
 	}
 

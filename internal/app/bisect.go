@@ -124,8 +124,7 @@ func (s *bisection) measureNext(ctx context.Context, v int) error {
 	s.blocks = slices.DeleteFunc(s.blocks, func(b analysis.VersionBlock) bool { return b.Block == block })
 	end := v == 0 || v == len(s.Versions)-1
 	unusable := errors.Is(err, ErrUnusable)
-	var unprepared *prepareError
-	if errors.As(err, &unprepared) && !unusable {
+	if errors.Is(err, errUnprepared) && !unusable {
 		return err
 	}
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -30,14 +29,11 @@ type ResumeOptions struct {
 	Peer           Peer   // zero means the run's peer
 }
 
-// refusedError explains why a run was not resumed. The run remains unchanged.
-type refusedError struct{ text, hint string }
-
-func (e *refusedError) Error() string { return e.text }
-func (e *refusedError) Hint() string  { return e.hint }
+// errRefused marks the error about a run that was not resumed. The run remains unchanged.
+var errRefused = errors.New("not resumed")
 
 func refuse(run record.Run, hint, format string, args ...any) error {
-	return &refusedError{fmt.Sprintf("resume run %s: ", run.ID) + fmt.Sprintf(format, args...), hint}
+	return Mark(errRefused, Hinted(hint, "resume run %s: %s", run.ID, fmt.Sprintf(format, args...)))
 }
 
 const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
@@ -203,14 +199,12 @@ func (a *App) lastCutShort(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// runIDs matches the owners of journals that are runs. Other commands that make labs use ids with a prefix.
-var runIDs = check.Pattern(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
-
 // reportUnstored tells the user about runs that are newer than a given run and were killed before anything
 // was stored.
 func (a *App) reportUnstored(after string, stored map[string]bool) {
+	// Other commands that make labs use ids with a prefix.
 	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
-		return runIDs().MatchString(owner) && owner > after && !stored[owner]
+		return idForm().MatchString(owner) && owner > after && !stored[owner]
 	})
 	for _, s := range stale {
 		a.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+

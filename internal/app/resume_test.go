@@ -310,7 +310,7 @@ func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {
+	if _, err := x.done(ctx); !errors.Is(err, errRefused) {
 		t.Errorf("resumed by another meanwhile: got %v, want a refusal", err)
 	}
 }

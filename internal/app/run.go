@@ -150,8 +150,8 @@ func (x *execution) whole(ctx context.Context) (result *Result, err error) {
 
 	x.sink = x.events()
 	runErr := x.campaignOver(ctx, labs, done)
-	if refused, ok := errors.AsType[*refusedError](runErr); ok { // refused before anything was measured
-		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
+	if errors.Is(runErr, errRefused) { // before anything was measured
+		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), runErr)
 	}
 
 	undone := x.undo(ctx)

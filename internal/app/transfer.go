@@ -141,9 +141,9 @@ func (d Dirs) Recording() Dirs {
 	return d
 }
 
-// SendRecorded sends to a server the ended runs that this command and earlier ones have recorded, and tells the
-// user about each. A run that the server refuses is not sent again, and does not prevent the other runs from
-// being sent; SendRecorded tells the user but returns no error. a.Dirs must be team.Recording().
+// SendRecorded sends to a server the ended runs that this command and earlier ones have recorded, and tells
+// the user about each. A run that the server refuses is not sent again, and does not prevent the other runs
+// from being sent; SendRecorded tells the user but returns no error. a.Dirs must be team.Recording().
 func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
 	place := team.StoreName()
 	ids, sizes, err := a.Dirs.unsent(ctx)

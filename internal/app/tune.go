@@ -471,7 +471,7 @@ func (t *tuner) possible(ctx context.Context) error {
 			return err
 		}
 
-		tried, err := t.Skips(ctx, pl, t.head(pl), t.o.RunOptions)
+		tried, err := t.Skips(ctx, pl, t.NewRunOn(pl, t.on), t.o.RunOptions)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -82,14 +83,8 @@ type inTurn struct {
 	measure func(ctx context.Context, version int, pl *plan.Plan, s record.Series) (*analysis.Document, error)
 }
 
-// prepareError means that a version could not be prepared, so that nothing was measured.
-type prepareError struct {
-	version string
-	err     error
-}
-
-func (e *prepareError) Error() string { return "prepare " + e.version + ": " + e.err.Error() }
-func (e *prepareError) Unwrap() error { return e.err }
+// errUnprepared marks the error about a version that could not be prepared, so that nothing was measured.
+var errUnprepared = errors.New("not prepared")
 
 // inTurn starts new measurements or, if an id is given, continues the measurements with that id.
 func (a *App) inTurn(ctx context.Context, o UpgradeOptions) (*inTurn, error) {
@@ -172,7 +167,7 @@ func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) e
 
 		made, err := t.prepare(ctx, v)
 		if err != nil {
-			return &prepareError{t.Versions[v].Name, err}
+			return fmt.Errorf("prepare %s: %w", t.Versions[v].Name, Mark(errUnprepared, err))
 		}
 
 		t.Versions[v] = made
@@ -202,8 +197,7 @@ func (t *inTurn) measureBlock(ctx context.Context, number int, versions []int) e
 // measureOnce executes one run of a version.
 func (t *inTurn) measureOnce(ctx context.Context, version int, pl *plan.Plan,
 	s record.Series) (*analysis.Document, error) {
-	x := again{App: t.App, on: t.On}
-	head := x.head(pl)
+	head := t.NewRunOn(pl, t.On)
 	head.Image, head.OwnKernel = t.Versions[version].Image, t.Versions[version].Kernel
 	head.Series = &s
 	result, err := t.Run(ctx, pl, head, RunOptions{})
