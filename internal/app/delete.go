@@ -133,7 +133,7 @@ func (d Dirs) removeRun(id string) error {
 		return nil
 	}
 
-	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.ReportFile(id))))
+	root, err := os.OpenRoot(d.runDir(""))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (d Dirs) removeEmptyRuns(st *store.Store) {
 		return
 	}
 
-	runs := filepath.Dir(filepath.Dir(d.ReportFile("run")))
+	runs := d.runDir("")
 	entries, _ := os.ReadDir(runs)
 	for _, e := range entries {
 		alive, err := st.Alive(e.Name())

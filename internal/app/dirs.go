@@ -74,8 +74,11 @@ func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 // VMCache returns the directory of guest images.
 func (d Dirs) VMCache() string { return filepath.Join(d.Cache, "vm") }
 
+// runDir returns the directory of a run or, without a run, the directory of all runs.
+func (d Dirs) runDir(run string) string { return filepath.Join(d.Data, "runs", run) }
+
 // ReportFile returns the default path of a run's report.
-func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs", run, reportName) }
+func (d Dirs) ReportFile(run string) string { return filepath.Join(d.runDir(run), reportName) }
 
 const reportName = "report.html"
 
@@ -88,7 +91,7 @@ func (d Dirs) Place(run, file, name string) (path string, create func(string) (*
 		return file, userfile.Create, nil
 	}
 
-	dir := filepath.Dir(d.ReportFile(run))
+	dir := d.runDir(run)
 	return filepath.Join(dir, name), userfile.CreateReport, Prepare(dir)
 }
 

@@ -30,10 +30,12 @@ const (
 	maxTests = 3
 )
 
-// test is an experiment with its plan.
-type test struct {
+// Experiment is a plan that tests a cause.
+type Experiment struct {
+	Plan *plan.Plan
+	Text string // plan as a YAML file
+
 	of   analysis.Verdict
-	plan *plan.Plan
 	made plan.Patched // description from which the plan was made
 }
 
@@ -41,7 +43,8 @@ type test struct {
 // about its first cause, in the cell with the highest confidence. If class is set, they are the experiments
 // about that class in each cell, whether or not it was diagnosed. If there are none, testsOf tells the user
 // why.
-func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
+func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []Experiment,
+	err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
 	}
@@ -59,7 +62,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 }
 
 // testsOfClass returns the experiments about a class in each cell of the document.
-func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []test,
+func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []Experiment,
 	err error) {
 	trials, err := a.firstTrials(ctx)
 	if err != nil {
@@ -135,7 +138,7 @@ func asFound(doc *analysis.Document) tuning.Situation {
 // plansFor returns the plans of a cause's experiments. It leaves out experiments that the lab cannot run, and
 // experiments that would undo settings of the router's owner. If none is left, it tells the user why.
 func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.Factors,
-	cause diagnosis.Cause) (tests []test) {
+	cause diagnosis.Cause) (tests []Experiment) {
 	var refused []string
 	for _, e := range cause.Experiments {
 		if len(e.Resource) != len(e.Steps) || len(tests) == maxTests {
@@ -164,7 +167,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 			continue
 		}
 
-		tests = append(tests, test{of: v, plan: pl, made: made})
+		tests = append(tests, Experiment{pl, made.Text(a.other.Vocabulary()), v, made})
 	}
 
 	if len(tests) == 0 {
@@ -244,10 +247,10 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 
 	var all time.Duration
 	for _, t := range tests {
-		all += a.takes(t.plan, doc)
+		all += a.takes(t.Plan, doc)
 	}
 
-	if len(tests) > 0 {
+	if all > 0 {
 		a.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
 			"experiment"), about(all))
 	}
@@ -258,14 +261,14 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 			continue
 		}
 
-		takes := a.takes(t.plan, doc)
+		takes := a.takes(t.Plan, doc)
 		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
 			a.note("experiment %d of %d left out, about %s: the time of --for does not suffice: %s", i+1,
 				len(tests), about(takes), t.of.Text)
 			continue
 		}
 
-		e := t.plan.Design.Experiment
+		e := t.Plan.Design.Experiment
 		what := "steps of " + e.Factor
 		if len(e.Steps) == 0 {
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
@@ -273,12 +276,12 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 
 		a.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
 			about(takes), t.of.Text, what)
-		proof, err := a.put(ctx, t.plan)
+		proof, err := a.put(ctx, t.Plan)
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
 			a.note("once more, with twice as many blocks")
 			t.made.Blocks *= 2
-			if t.plan, err = a.readPatched(t.made); err == nil {
-				proof, err = a.put(ctx, t.plan)
+			if t.Plan, err = a.readPatched(t.made); err == nil {
+				proof, err = a.put(ctx, t.Plan)
 			}
 		}
 
@@ -303,12 +306,6 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	return done.Proof, err
 }
 
-// Experiment is a plan that tests a cause.
-type Experiment struct {
-	Plan *plan.Plan
-	Text string // plan as a YAML file
-}
-
 // Experiments returns the experiments that Prove would run.
 func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOptions) ([]Experiment, error) {
 	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
@@ -316,17 +313,7 @@ func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOp
 		return nil, err
 	}
 
-	tests, err := again.testsOf(ctx, doc, o.Class)
-	if err != nil {
-		return nil, err
-	}
-
-	var out []Experiment
-	for _, t := range tests {
-		out = append(out, Experiment{t.plan, t.made.Text(again.other.Vocabulary())})
-	}
-
-	return out, nil
+	return again.testsOf(ctx, doc, o.Class)
 }
 
 // ProveOptions select the causes to test.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -254,7 +253,7 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		Parts:   registry.LabParts(),
 	}
 	if x.store != nil {
-		labs.Keep = filepath.Dir(x.Dirs.ReportFile(x.run.ID))
+		labs.Keep = x.Dirs.runDir(x.run.ID)
 	}
 
 	var err error
@@ -626,7 +625,7 @@ func (x *execution) shut() error {
 	}
 
 	if !x.began {
-		_ = os.Remove(filepath.Dir(x.Dirs.ReportFile(x.run.ID))) // fails if the directory contains files
+		_ = os.Remove(x.Dirs.runDir(x.run.ID)) // fails if the directory contains files
 	}
 
 	if x.store != nil {
