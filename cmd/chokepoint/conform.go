@@ -123,7 +123,7 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) 
 	}
 
 	if counts[check.Unknown] > 0 { // everything is already printed
-		return &exitError{code: codeError}
+		return exitError(codeError)
 	}
 
 	return nil

@@ -42,21 +42,11 @@ var exitMeanings = []struct {
 // precedence is the order of preference if several codes apply. Nothing else happens after a usage error.
 var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
 
-// exitError sets the exit code for an error. If err is nil, the program exits silently, because everything
-// has already been printed.
-type exitError struct {
-	code int
-	err  error
-}
+// exitError is the exit code of a command that has already printed everything, so that nothing about the
+// error is printed.
+type exitError int
 
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // interruptedBy replaces errors of a cancelled context with the interrupt that caused them, and keeps their
 // hints.
@@ -71,7 +61,7 @@ func interruptedBy(err error) error {
 
 		return gone
 	})
-	return errors.Join(append([]error{&exitError{codeInterrupted, cause}}, rest...)...)
+	return errors.Join(append([]error{cause}, rest...)...)
 }
 
 // exitCode returns the exit code of an error. If several are joined, it returns the code with the highest
@@ -84,8 +74,8 @@ func exitCode(err error) int {
 	all := app.Leaves(err)
 	// A command that ran another command on a node exits with the exit code of that command.
 	if len(all) == 1 {
-		if exit, ok := all[0].(*exitError); ok && exit.err == nil {
-			return exit.code
+		if exit, ok := all[0].(exitError); ok {
+			return int(exit)
 		}
 	}
 
@@ -98,8 +88,8 @@ func exitCode(err error) int {
 }
 
 func leafCode(err error) int {
-	if exit, ok := errors.AsType[*exitError](err); ok && slices.Contains(precedence, exit.code) {
-		return exit.code
+	if exit, ok := errors.AsType[exitError](err); ok && slices.Contains(precedence, int(exit)) {
+		return int(exit)
 	}
 
 	for _, k := range exitMeanings {
@@ -120,7 +110,7 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 	}{[]string{}, []string{}, code}
 	text := ""
 	for _, e := range app.Leaves(err) {
-		if exit, ok := e.(*exitError); ok && exit.err == nil {
+		if _, printed := e.(exitError); printed {
 			continue
 		}
 

@@ -37,8 +37,8 @@ func TestExitCode(t *testing.T) {
 		{"usage", app.Usage("", "x"), 2},
 		{"usage inside of a sentence", fmt.Errorf("run: %w", app.Usage("", "x")), 2},
 		{"failed trials", failed, 3},
-		{"code of a command on a node", &exitError{code: 77}, 77},
-		{"such a code beside an error", errors.Join(&exitError{code: 77}, broken), 1},
+		{"code of a command on a node", exitError(77), 77},
+		{"such a code beside an error", errors.Join(exitError(77), broken), 1},
 		{"threshold over failed", errors.Join(failed, missed), 4},
 		{"error over threshold", errors.Join(missed, broken), 1},
 		{"interrupt over error", errors.Join(broken, app.ErrInterrupted), 130},
@@ -73,7 +73,7 @@ func TestPrintError(t *testing.T) {
 		check.WithHint(errors.New("first"), "do this"),
 		fmt.Errorf("second: %w", check.WithHint(errors.New("inner"), "do that")),
 		check.WithHint(errors.New("third"), "do this"),
-		&exitError{code: codeFailed},
+		exitError(codeFailed),
 	)
 	tests := []struct {
 		name string
@@ -85,8 +85,8 @@ func TestPrintError(t *testing.T) {
 			"inner\nhint: do that\nchokepoint: error: third\n"},
 		{"object", twice, true,
 			`{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
-		{"all was said", &exitError{code: codeFailed}, false, ""},
-		{"all was said, as an object", &exitError{code: codeFailed}, true, ""},
+		{"all was said", exitError(codeFailed), false, ""},
+		{"all was said, as an object", exitError(codeFailed), true, ""},
 		{"interrupted", interruptedBy(fmt.Errorf("list runs: %w", context.Canceled)), false,
 			"chokepoint: error: interrupted\n"},
 		{"interrupted and more", interruptedBy(errors.Join(context.Canceled,

@@ -280,7 +280,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 		}
 
 		if m.Exit != nil && *m.Exit != 0 {
-			return &exitError{code: *m.Exit}
+			return exitError(*m.Exit)
 		}
 	}
 }
@@ -419,7 +419,7 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 	case ctx.Err() != nil:
 		return errors.Join(failed...)
 	case len(failed) > 0: // everything is already printed
-		return &exitError{code: exitCode(errors.Join(failed...))}
+		return exitError(exitCode(errors.Join(failed...)))
 	}
 
 	return nil

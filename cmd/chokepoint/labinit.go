@@ -209,7 +209,7 @@ func (p *program) survey(ctx context.Context, l *lab.Lab, held *labgrid.Held) er
 	}
 
 	if err == nil && !trial.Measurable(all) {
-		err = &exitError{code: codeError}
+		err = exitError(codeError)
 	}
 
 	return err

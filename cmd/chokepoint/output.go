@@ -28,7 +28,7 @@ import (
 func write(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	if errors.Is(err, syscall.EPIPE) {
-		return &exitError{code: codeError}
+		return exitError(codeError)
 	}
 
 	if err != nil {
