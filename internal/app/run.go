@@ -584,13 +584,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 
 	if lost == nil {
-		lost = store.Patiently(ctx, settleTime,
-			func() error { return x.store.SetHeadline(ctx, run.ID, doc.Headline()) })
-	}
-
-	if lost == nil {
-		lost = store.Patiently(ctx, settleTime,
-			func() error { return x.store.SetResults(ctx, run.ID, doc.Results()) })
+		lost = store.Patiently(ctx, settleTime, func() error { return summarise(ctx, x.store, doc) })
 	}
 
 	x.result = &Result{Document: doc, Outcome: outcome(doc)}

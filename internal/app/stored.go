@@ -192,9 +192,13 @@ func (d Dirs) NoteHeadline(ctx context.Context, run string) error {
 		return err
 	}
 
-	err = errors.Join(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()),
+	return errors.Join(summarise(ctx, st, doc), st.Close())
+}
+
+// summarise stores the headline and the results of a run's document.
+func summarise(ctx context.Context, st *store.Store, doc *analysis.Document) error {
+	return cmp.Or(st.SetHeadline(ctx, doc.Run.ID, doc.Headline()),
 		st.SetResults(ctx, doc.Run.ID, doc.Results()))
-	return errors.Join(err, st.Close())
 }
 
 // Rename changes the name of a run, and returns the run's id. An empty name removes the run's name. If the

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -200,7 +199,12 @@ const blocksAsFound = 3
 // asFound measures the plan without changes, and chooses the changes to try from the diagnosis.
 func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
-	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
+	d.Method.Runs = blocksAsFound
+	idle := &d.Measure.LatencyIdle
+	if *idle == "" || *idle == plan.IdleOff && d.Measure.LatencyLoaded { // the added delay needs it
+		*idle = plan.IdleBlock
+	}
+
 	t.note("tune: as found")
 	doc, err := t.measure(ctx, plan.New(d))
 	if err != nil {
@@ -231,15 +235,6 @@ func (t *tuner) asFound(ctx context.Context) error {
 	t.result.Holds = tuning.HoldsFor(doc, cells)
 	t.choose()
 	return nil
-}
-
-// idleOf returns the plan's setting that determines when idle latency is measured. If the plan measures
-// latency under load but not idle latency, idleOf returns "", so that the default applies.
-func idleOf(m record.Measure) string {
-	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
-		return ""
-	}
-	return m.LatencyIdle
 }
 
 // choose adds candidates to the changes named by --try: the changes that an earlier result for the same
@@ -658,10 +653,6 @@ func (t *tuner) earlier() []tuning.Change {
 	slices.Sort(names)
 	for _, name := range slices.Backward(names) {
 		data, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-
 		var r tuning.Result
 		if err == nil {
 			err = json.Unmarshal(data, &r)

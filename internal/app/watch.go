@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -32,7 +31,11 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 		return err
 	}
 	defer a.Dirs.ClearRuntime()
-	l, err := a.Reach(ctx, "watch", &m)
+	if err := Absolute(PathsOf(&m)...); err != nil {
+		return err
+	}
+
+	l, err := a.Remote("watch-"+NewID(), m, nil).Reach(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,15 +60,6 @@ func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err
 		return o.Show(analysis.LookAt(facts, data, from, to))
 	}
 	return trial.Look(looking, l, router, node.Probes(), o.Every, show)
-}
-
-// Reach connects to a machine and returns a temporary lab in which the machine is the router. purpose is the
-// prefix of the lab's id.
-func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
-	if err := Absolute(PathsOf(m)...); err != nil {
-		return nil, err
-	}
-	return a.Remote(purpose+"-"+NewID(), *m, nil).Reach(ctx)
 }
 
 // PathsOf returns pointers to the paths in a description of machines.
