@@ -27,8 +27,9 @@ func observe(ctx context.Context, args []string, out io.Writer) error {
 	}
 
 	if *every < time.Millisecond || *every > time.Hour || *count < 0 {
-		return &usageError{fmt.Sprintf("probe: an interval of %s and a count of %d are not possible: 1ms to "+
-			"1h, and 0 or more", *every, *count)}
+		return &usageError{fmt.Sprintf(
+			"probe: an interval of %s and a count of %d are not possible: 1ms to 1h, and 0 or more",
+			*every, *count)}
 	}
 
 	list, err := chosen(flags.Args())

@@ -30,8 +30,8 @@ import (
 func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "bundles", "", "use the bundles in this folder `DIR` (default: the folder "+
-		"in which catalog add stores them)")
+	cmd.Flags().StringVar(dir, "bundles", "",
+		"use the bundles in this folder `DIR` (default: the folder in which catalog add stores them)")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {
@@ -54,8 +54,9 @@ included. Read the file before you share it.`,
 			}
 
 			if device == "" && d.Run.Device == "" {
-				return app.Usage("say which device the run measured, "+
-					"such as --device 'OpenWrt One'", "catalog add wants --device")
+				return app.Usage(
+					"say which device the run measured, such as --device 'OpenWrt One'",
+					"catalog add wants --device")
 			}
 
 			hint := ""
@@ -76,13 +77,13 @@ included. Read the file before you share it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`NAME` of the device; use the catalogue's name if it has one "+
-		"(default: the run's device)")
-	f.StringVar(&firmware, "firmware", "", "system and version of the device, a `TEXT` such as 'OpenWrt "+
-		"24.10.0'")
+	f.StringVar(&device, "device", "",
+		"`NAME` of the device; use the catalogue's name if it has one (default: the run's device)")
+	f.StringVar(&firmware, "firmware", "",
+		"system and version of the device, a `TEXT` such as 'OpenWrt 24.10.0'")
 	f.StringVar(&note, "note", "", "one line of `TEXT` for those who read the bundle")
-	addOutput(cmd, &out, "write to this `FILE` or folder; - is standard output (default: keep it beside "+
-		"the runs)")
+	addOutput(cmd, &out,
+		"write to this `FILE` or folder; - is standard output (default: keep it beside the runs)")
 	return cmd
 }
 
@@ -270,8 +271,8 @@ func uncounted(aside *catalogue.Catalogue, device string) string {
 
 	var words []string
 	if rates > 0 {
-		words = append(words, unit.Count(rates, "own result")+" not counted: suspect, or of a lab in place "+
-			"of the device")
+		words = append(words, unit.Count(rates, "own result")+
+			" not counted: suspect, or of a lab in place of the device")
 	}
 
 	if speeds > 0 {

@@ -23,10 +23,10 @@ type pictureOptions struct {
 }
 
 func (o *pictureOptions) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.chart, "chart", "", "with svg or png: the chart of this `NAME` (default: the "+
-		"first); an unknown name lists all names")
-	cmd.Flags().StringVar(&o.size, "size", "", "with svg or png: `WIDTHxHEIGHT` in pixels, or social for "+
-		"1200x630, the size of link previews")
+	cmd.Flags().StringVar(&o.chart, "chart", "",
+		"with svg or png: the chart of this `NAME` (default: the first); an unknown name lists all names")
+	cmd.Flags().StringVar(&o.size, "size", "",
+		"with svg or png: `WIDTHxHEIGHT` in pixels, or social for 1200x630, the size of link previews")
 	cmd.Flags().BoolVar(&o.brief, "brief", false, "with md: only the table and five lines")
 }
 

@@ -58,8 +58,8 @@ In a PostgreSQL database only --compact returns the space, and the owner must ca
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "delete all runs except the newest `N` and those that have a name")
 	cmd.Flags().BoolVar(&compact, "compact", false, "only return the space of runs that were deleted earlier")
-	return addJSON(cmd, "print the ids of the deleted runs, and the store's size before and after, as "+
-		"a JSON object")
+	return addJSON(cmd,
+		"print the ids of the deleted runs, and the store's size before and after, as a JSON object")
 }
 
 // deleted is the output of delete --json.

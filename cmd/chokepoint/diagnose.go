@@ -54,8 +54,7 @@ prints the plans of these runs instead; you can run each by hand.`,
 
 			if prove && len(doc.Run.ImportedFrom) > 0 {
 				return app.Usage("chokepoint run measures here",
-					"prove findings of run %s: it was imported, and no lab "+
-						"made it", doc.Run.ID)
+					"prove findings of run %s: it was imported, and no lab made it", doc.Run.ID)
 			}
 
 			if cell != "" {
@@ -76,15 +75,15 @@ prints the plans of these runs instead; you can run each by hand.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order, "+
-		"or the cell with this id")
+	f.StringVar(&cell, "cell", "",
+		"only cells whose label has these `WORDS`, in any order, or the cell with this id")
 	f.BoolVar(&prove, "prove", false, proveUsage)
 	f.StringVar(&class, "cause", "", "with --prove: test this `CLASS` of cause in each cell, even "+
 		"if it was not found, such as receive-window")
-	f.BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
-		"run none")
-	f.StringVar(&codeFile, "peer-code-file", "", "with --prove: read the peer's current code from this "+
-		"`FILE`")
+	f.BoolVar(&dry, "dry-run", false,
+		"with --prove: print the plans of the experiments and run none")
+	f.StringVar(&codeFile, "peer-code-file", "",
+		"with --prove: read the peer's current code from this `FILE`")
 	return addJSON(cmd, "print one JSON object per cell")
 }
 

@@ -194,8 +194,8 @@ func effectsText(e model.Effects, width int) string {
 
 	b.WriteString(folded(width, e.UnusedWords()...))
 	if slices.ContainsFunc(e.Main, func(x model.Effect) bool { return x.Suspect }) {
-		b.WriteString(folded(width, "suspect: a cell of the ratio is suspect; chokepoint show --full "+
-			"has the reasons"))
+		b.WriteString(folded(width,
+			"suspect: a cell of the ratio is suspect; chokepoint show --full has the reasons"))
 	}
 
 	b.WriteString(folded(width, each(e.Interactions, func(x model.Interaction) string {

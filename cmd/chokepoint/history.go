@@ -87,24 +87,24 @@ changes at the same time, the testbed changed, not the firmware.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Cell, "cell", "", "only cells whose label has these `WORDS`, in any order, "+
-		"or the cell with this id")
+	f.StringVar(&o.Cell, "cell", "",
+		"only cells whose label has these `WORDS`, in any order, or the cell with this id")
 	f.StringVar(&o.Plan, "plan", "", "only runs of this `PLAN`")
-	f.StringVar(&o.Device, "device", "", "only runs of the device `NAME`, given without its firmware, "+
-		"or of the lab NAME")
+	f.StringVar(&o.Device, "device", "",
+		"only runs of the device `NAME`, given without its firmware, or of the lab NAME")
 	f.StringVar(&o.Firmware, "firmware", "", "only runs with the firmware `TEXT`")
 	f.StringVar(&o.Metric, "metric", "", "this `METRIC` instead of the rate, such as rtt_loaded_p50_ns")
 	f.StringVar(&o.Canary, "canary", "", "the firmware `TEXT` that never changes")
-	f.StringVar(&since, "since", "", "only runs since this `DATE`, such as 2026-11-30, or of the last "+
-		"days, such as 30d")
-	f.StringVar(&format, "format", historyFormats[0], "`FORMAT`: "+list(historyFormats)+"; "+
-		"default: from the name of the file")
-	f.StringVar(&junit, "junit", "", "write a test for each cell to this `FILE` (JUnit XML): "+
-		"a confirmed change for the worse fails")
+	f.StringVar(&since, "since", "",
+		"only runs since this `DATE`, such as 2026-11-30, or of the last days, such as 30d")
+	f.StringVar(&format, "format", historyFormats[0], "`FORMAT`: "+list(historyFormats)+
+		"; default: from the name of the file")
+	f.StringVar(&junit, "junit", "",
+		"write a test for each cell to this `FILE` (JUnit XML): a confirmed change for the worse fails")
 	f.BoolVar(&failOnRegression, "fail-on-regression", false, "exit with 4 if the last change of a cell is "+
 		"for the worse and confirmed, and no canary changed with it")
-	f.BoolVar(&strict, "strict", false, "with --fail-on-regression or --junit: a change that suspect "+
-		"runs show counts, too")
+	f.BoolVar(&strict, "strict", false,
+		"with --fail-on-regression or --junit: a change that suspect runs show counts, too")
 	addOutput(cmd, &file, "write to this `FILE`; - is standard output")
 	completeOne(cmd, "format", historyFormats)
 	completeOne(cmd, "metric", comparison.ComparedMetrics)

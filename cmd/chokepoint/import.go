@@ -69,8 +69,9 @@ to within two minutes. A new import replaces an earlier one.`,
 			}
 			defer in.close()
 			if document().Match(in.head()) {
-				return app.Usage("show, report, compare, effects and diagnose read such a file in place of "+
-					"RUN", "import %s: this is a run's document, by chokepoint", in.name)
+				return app.Usage(
+					"show, report, compare, effects and diagnose read such a file in place of RUN",
+					"import %s: this is a run's document, by chokepoint", in.name)
 			}
 
 			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {
@@ -83,8 +84,8 @@ to within two minutes. A new import replaces an earlier one.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
 	completeOne(cmd, "from", foreign.Formats())
-	f.StringArrayVar(&o.sets, "set", nil, "a condition of all results, as `FACTOR=LEVEL`; an empty "+
-		"level removes the factor")
+	f.StringArrayVar(&o.sets, "set", nil,
+		"a condition of all results, as `FACTOR=LEVEL`; an empty level removes the factor")
 	f.BoolVar(&undo, "undo", false, "remove what was imported")
 	f.BoolVar(&clockWrong, "clock-wrong", false,
 		"align by traffic alone: the router's clock is off by more than two minutes")

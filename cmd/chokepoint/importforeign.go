@@ -132,8 +132,9 @@ func (o *foreignOptions) conditions() (record.Factors, error) {
 	for _, text := range o.sets {
 		name, level, ok := strings.Cut(text, "=")
 		if !ok || !factorName().MatchString(name) || check.Plain(level) != level || len(level) > 200 {
-			return nil, app.Usage("name a factor and its level, such as --set tunnel=none; without a "+
-				"level it is taken away", "--set %q is no condition", text)
+			return nil, app.Usage(
+				"name a factor and its level, such as --set tunnel=none; without a level it is taken away",
+				"--set %q is no condition", text)
 		}
 
 		if d, known := registry.Catalogue().Lookup(name); known && level != "" {

@@ -132,8 +132,9 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 		p.note("%s", l.Note)
 	}
 
-	return p.print(fmt.Sprintf("lab %s is up: %s\n%schokepoint run --attach %s measures on it; "+
-		"chokepoint lab down %s ends it\n", id, t.Name, table(rows, 0), id, id))
+	return p.print(fmt.Sprintf(
+		"lab %s is up: %s\n%schokepoint run --attach %s measures on it; chokepoint lab down %s ends it\n",
+		id, t.Name, table(rows, 0), id, id))
 }
 
 func newLabListCommand(p *program) *cobra.Command {
@@ -326,8 +327,8 @@ Labs whose owner is alive are never touched.`,
 			}
 
 			for _, id := range r.Held {
-				b.printf("left lab %s alone: a run is using it; restore again when that has "+
-					"ended\n", id)
+				b.printf(
+					"left lab %s alone: a run is using it; restore again when that has ended\n", id)
 			}
 
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {

@@ -19,8 +19,8 @@ type runLabels struct {
 
 func (l *runLabels) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&l.name, "name", "", "call the run `NAME`, as rename does")
-	f.StringVar(&l.device, "device", "", "`NAME` of the router under test, such as "+
-		"'GL.iNet MT6000, OpenWrt 24.10'")
+	f.StringVar(&l.device, "device", "",
+		"`NAME` of the router under test, such as 'GL.iNet MT6000, OpenWrt 24.10'")
 	f.StringArrayVar(&l.notes, "note", nil, "store this `TEXT` with the run; may be repeated")
 }
 

@@ -40,8 +40,8 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", record.LabLocal,
 		"`KIND` of lab: local (namespaces of this machine), vm (a guest with its own kernel), "+
 			"vm:ARCH, or the lab file of real machines")
-	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
-		"and for arm64, else 1)")
+	f.IntVar(&o.size.CPUs, "cpus", 0,
+		"with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM and for arm64, else 1)")
 	f.IntVar(&o.size.MemoryMB, "memory", 0,
 		"with --lab vm: `MB` of memory for each virtual router (default 320)")
 	f.StringVar(&o.size.Model, "cpu-model", "",
@@ -51,8 +51,8 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.image.Login, "image-login", "",
 		"log in to the image by `METHOD`: ssh, ssh:USER, serial or serial:USER (default ssh:root)")
 	f.StringVar(&o.image.Key, "image-key", "", "private key `FILE` for ssh to the image")
-	f.StringVar(&o.image.Password, "image-password", "", "`FILE` whose first line is the password for "+
-		"--image-login")
+	f.StringVar(&o.image.Password, "image-password", "",
+		"`FILE` whose first line is the password for --image-login")
 	f.BoolVar(&o.image.UEFI, "image-uefi", false, "boot the image by UEFI instead of BIOS")
 	addKernelFlags(f, &o.kernel)
 	f.StringVar(&o.driver, "driver", "",

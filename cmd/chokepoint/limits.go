@@ -104,11 +104,11 @@ gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 		"fits without fragments; for WireGuard, 80 less than the line's, "+
 		"which leaves room for outer IPv6 headers)")
 	f.StringVar(&o.link, "line", "1G", "`RATE` of the line, an Ethernet link, such as 2.5G")
-	f.IntVar(&o.linkMTU, "line-mtu", 1500, "largest IP packet of the link in `BYTES`; with --pppoe the "+
-		"default is 1492")
+	f.IntVar(&o.linkMTU, "line-mtu", 1500,
+		"largest IP packet of the link in `BYTES`; with --pppoe the default is 1492")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
-	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session with an MTU of 1492, or with "+
-		"--line-mtu 1500 one as in RFC 4638")
+	f.BoolVar(&o.pppoe, "pppoe", false,
+		"the link is a PPPoE session with an MTU of 1492, or with --line-mtu 1500 one as in RFC 4638")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
 	f.BoolVar(&o.stamps, "timestamps", true, "TCP has timestamps, 12 bytes in each segment")
@@ -245,8 +245,8 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 
 	if o.tunnel != factor.NoTunnel && outer > most {
-		return limits{}, app.Usage("", "--mtu %d: the tunnel's packets would be of %d bytes, IP "+
-			"has %d at most", mtu, outer, most)
+		return limits{}, app.Usage("",
+			"--mtu %d: the tunnel's packets would be of %d bytes, IP has %d at most", mtu, outer, most)
 	}
 
 	l := limits{
@@ -396,15 +396,17 @@ func (l limits) text() string {
 
 	whole := "a full segment on the wire"
 	if l.Fragments > 1 {
-		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
-			"bytes", l.Fragments, list(each(l.pieces, strconv.Itoa)))
+		whole = fmt.Sprintf(
+			"a full segment before it is cut: the wire has %d fragments, IP packets of %s bytes",
+			l.Fragments, list(each(l.pieces, strconv.Itoa)))
 	}
 
 	b.printf("\n%s\n%s", whole, picture(l.Packet))
 	switch {
 	case l.Fragments > 1:
-		b.printf("\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
-			"bytes.\n", l.Fragments, l.FittingMTU)
+		b.printf(
+			"\nFull packets are sent as %d fragments; the largest that fits whole has %d bytes.\n",
+			l.Fragments, l.FittingMTU)
 	case l.FittingMTU > l.MTU:
 		b.printf("\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}

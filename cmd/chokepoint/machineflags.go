@@ -14,17 +14,17 @@ import (
 // addMachineFlags adds the flags that name the machines of a real lab.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&m.Router.At, "router", "", "the router between client and server is `MACHINE`; if not "+
-		"given, the router is not observed")
+	f.StringVar(&m.Router.At, "router", "",
+		"the router between client and server is `MACHINE`; if not given, the router is not observed")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
-	f.StringVar(&m.Client.Address, "client-address", "", "send the data from this `ADDRESS` of the "+
-		"client (default: found automatically)")
-	f.StringVar(&m.Server.Address, "server-address", "", "send the data to this `ADDRESS` of the server "+
-		"(default: found automatically)")
-	f.StringVar(&m.Router.LAN, "router-lan", "", "network `DEVICE` of the router that faces the client "+
-		"(default: found automatically)")
-	f.StringVar(&m.Router.WAN, "router-wan", "", "network `DEVICE` of the router that faces the server "+
-		"(default: found automatically)")
+	f.StringVar(&m.Client.Address, "client-address", "",
+		"send the data from this `ADDRESS` of the client (default: found automatically)")
+	f.StringVar(&m.Server.Address, "server-address", "",
+		"send the data to this `ADDRESS` of the server (default: found automatically)")
+	f.StringVar(&m.Router.LAN, "router-lan", "",
+		"network `DEVICE` of the router that faces the client (default: found automatically)")
+	f.StringVar(&m.Router.WAN, "router-wan", "",
+		"network `DEVICE` of the router that faces the server (default: found automatically)")
 	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three consecutive ones for the data (default 20100)")
 	addSSHFlags(f, m)
 }
@@ -32,8 +32,8 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 // addSSHFlags adds the flags of the ssh connections.
 func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.SSHConfig, "ssh-config", "", "use `FILE` instead of your ssh configuration")
-	f.BoolVar(&m.AcceptNew, acceptNew, false, "trust and remember the host key of "+
-		"an unknown machine")
+	f.BoolVar(&m.AcceptNew, acceptNew, false,
+		"trust and remember the host key of an unknown machine")
 }
 
 // acceptNew is not allowed in a lab file, because only the user who starts the command can take
@@ -62,8 +62,8 @@ func checkMachines(m record.Machines, alone bool) error {
 	_, err := app.WrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Client == m.Server
 	if err == nil && !alone && m.Place == nil && (m.Client.At == "" || m.Server.At == "") {
-		err = app.Usage("name both: --client local "+
-			"--server ssh://HOST, and the router between, if it can be reached",
+		err = app.Usage(
+			"name both: --client local --server ssh://HOST, and the router between, if it can be reached",
 			"a lab of real machines has a client and a server")
 	}
 

@@ -173,8 +173,9 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 	}
 
 	var b builder
-	b.printf("listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+
-		"this machine\n", o.port, o.data)
+	b.printf(
+		"listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of this machine\n",
+		o.port, o.data)
 	for _, a := range own {
 		b.printf("  %s\n", a)
 	}

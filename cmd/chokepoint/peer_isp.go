@@ -33,10 +33,10 @@ func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
 		"the provider's `ADDRESS/BITS`; the router gets an address in that network")
 	f.StringVar(&o.user, "isp-user", "", "PPPoE: require the router to log in as `NAME`, by PAP or CHAP")
-	f.StringVar(&o.passwordFile, "isp-password-file", "", "`FILE` whose first line is the password for "+
-		"--isp-user")
-	f.BoolVar(&o.force, "isp-force", false, "accept a port that others share, or that this machine's "+
-		"default route uses")
+	f.StringVar(&o.passwordFile, "isp-password-file", "",
+		"`FILE` whose first line is the password for --isp-user")
+	f.BoolVar(&o.force, "isp-force", false,
+		"accept a port that others share, or that this machine's default route uses")
 }
 
 // alone returns an error if flags of the provider are set without --isp.

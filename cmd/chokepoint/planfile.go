@@ -24,8 +24,8 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.Sets, "set", nil, "set the value at this path in the plan, as `PATH=VALUE`, "+
 		"such as method.duration=5s or matrix.streams=1,4; may be repeated")
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
-	flags.StringVar(&o.seed, "seed", "", "seed `N` for the random order of the trials (default: a random "+
-		"one)")
+	flags.StringVar(&o.seed, "seed", "",
+		"seed `N` for the random order of the trials (default: a random one)")
 	flags.DurationVar(&o.Budget, "for", 0, "shorten the plan to this time `D`, such as 10m: first "+
 		"reduce the repetitions, to no fewer than six, then the windows, to no less than "+
 		plan.MinWindow.String()+", then drop the cells listed last")

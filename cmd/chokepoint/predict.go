@@ -100,8 +100,8 @@ counts the rates to which a model does not apply.`,
 			}
 
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
-				return errors.New("nothing is known of this rate: no result answers it, " +
-					"and every model refuses")
+				return errors.New(
+					"nothing is known of this rate: no result answers it, and every model refuses")
 			}
 
 			return nil
@@ -111,19 +111,19 @@ counts the rates to which a model does not apply.`,
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords()+"; with "+
-		"--run the default is that of all its cells")
-	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME`: tcp or udp; with --run the default "+
-		"is that of all its cells")
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: "+catalogTunnelWords()+
+		"; with --run the default is that of all its cells")
+	f.StringVar(&q.Protocol, "protocol", "tcp",
+		"the protocol `NAME`: tcp or udp; with --run the default is that of all its cells")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6 (default: either)")
-	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both "+
-		"(default: any)")
+	f.StringVar(&q.Direction, "direction", "",
+		"the direction `WAY` of the traffic: up, down or both (default: any)")
 	f.IntVar(&q.Streams, "streams", 0, "`N` streams (default: any number)")
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES` (default: any)")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ` (default: any)")
-	f.StringVar(&cipher, "cipher", "", "predict the speed of the algorithm `NAME`, such as aes-128-gcm, "+
-		"instead of a rate")
+	f.StringVar(&cipher, "cipher", "",
+		"predict the speed of the algorithm `NAME`, such as aes-128-gcm, instead of a rate")
 	f.BoolVar(&ofModels, "errors", false, "show the errors of the models instead of a prediction")
 	f.BoolVar(&rows, "rows", false, "with --errors: also list every estimate")
 	for _, name := range []string{"tunnel", "protocol", "ip", "direction", "streams", "mtu", "packet-size"} {

@@ -76,8 +76,8 @@ func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error)
 	}
 
 	if place == "" && other.Store == "" {
-		return own, other, app.Usage("such as --"+flag+" postgres://USER@HOST/DATABASE, or set "+
-			"CHOKEPOINT_STORE to it", "the other store is not named")
+		return own, other, app.Usage("such as --"+flag+
+			" postgres://USER@HOST/DATABASE, or set CHOKEPOINT_STORE to it", "the other store is not named")
 	}
 
 	return own, other, other.CheckStore()

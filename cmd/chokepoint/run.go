@@ -62,8 +62,8 @@ name one, they measure this machine as it is, and recommend a cipher and a VPN.`
 		},
 	}
 	o.plan.addFlags(cmd)
-	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "measure what lies between this machine and `HOST`, "+
-		"where the command peer runs")
+	addTarget(cmd, &o.lab, &o.RunOptions, useLab,
+		"measure what lies between this machine and `HOST`, where the command peer runs")
 	f := cmd.Flags()
 	o.labels.addFlags(f)
 	f.BoolVar(&o.prove, "prove", false, proveUsage)

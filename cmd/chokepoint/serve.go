@@ -52,8 +52,8 @@ another address. Browsers must use the address as the name of the server, or a n
 	f.StringVar(&o.listen, "listen", serveAddress, "listen on this `ADDRESS:PORT`; port 0 is any free one")
 	f.StringArrayVar(&o.hosts, "host", nil, "browsers may also use this `NAME`; may be repeated")
 	f.BoolVar(&o.remote, "allow-remote", false, "allow an address that other machines can reach")
-	f.StringVar(&o.tokenFile, "token-file", "", "whoever sends the first line of this `FILE` may start and "+
-		"cancel jobs of testbeds")
+	f.StringVar(&o.tokenFile, "token-file", "",
+		"whoever sends the first line of this `FILE` may start and cancel jobs of testbeds")
 	f.BoolVar(&o.https, "https", false, "browsers reach it through a proxy that speaks HTTPS")
 	return cmd
 }
@@ -119,8 +119,8 @@ func (o serveOptions) token() (token host.Secret, err error) {
 
 	err = token.Use(func(b []byte) error {
 		if len(b) < serve.MinToken {
-			return app.Usage("openssl rand -hex 24 prints a good one", "--token-file: the token in %s is "+
-				"shorter than %d bytes", o.tokenFile, serve.MinToken)
+			return app.Usage("openssl rand -hex 24 prints a good one",
+				"--token-file: the token in %s is shorter than %d bytes", o.tokenFile, serve.MinToken)
 		}
 		return nil
 	})

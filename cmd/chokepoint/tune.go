@@ -48,8 +48,8 @@ tried again. Ring buffers are never enlarged.`,
 		},
 	}
 	o.plan.addFlags(cmd)
-	addTarget(cmd, &o.lab, &o.RunOptions, useLab, "tune what this machine sends to `HOST`, "+
-		"where the command peer runs")
+	addTarget(cmd, &o.lab, &o.RunOptions, useLab,
+		"tune what this machine sends to `HOST`, where the command peer runs")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.try, "try", nil, "also try this `CHANGE`: FACTOR=LEVEL, or several to apply "+
 		"together, separated by semicolons; may be repeated")

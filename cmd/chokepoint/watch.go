@@ -53,8 +53,8 @@ ssh://[USER@]HOST[:PORT].`,
 	f := cmd.Flags()
 	f.DurationVar(&o.Every, "interval", usualGlance, "print every `D`")
 	f.DurationVar(&o.For, "for", 0, "end after `D` (default: at Ctrl-C)")
-	f.StringVar(&o.machines.Router.Driver, "driver", "", "sample through the machine's shell, without an "+
-		"agent, with this `DRIVER`, such as linux")
+	f.StringVar(&o.machines.Router.Driver, "driver", "",
+		"sample through the machine's shell, without an agent, with this `DRIVER`, such as linux")
 	f.StringVar(&o.metrics, "metrics", "", "also show the last sample to Prometheus on this machine, "+
 		"at this `ADDRESS:PORT` and path /metrics; port 0 is any free one")
 	addSSHFlags(f, &o.machines)

@@ -228,8 +228,8 @@ func CanWrite(dir string) bool {
 func Prepare(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return Hinted("set "+
-				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to",
+			return Hinted(
+				"set XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to",
 				"create directory %s: %v", dir, check.Underlying(err))
 		}
 

@@ -236,8 +236,8 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 
 	f, err := host.OpenTrusted(m.Identity)
 	if err != nil {
-		return wrong("identity", cmp.Or(check.HintOf(err), "name the file of a private key that you can "+
-			"read"), ": %v", err)
+		return wrong("identity", cmp.Or(check.HintOf(err),
+			"name the file of a private key that you can read"), ": %v", err)
 	}
 
 	f.Close()

@@ -101,8 +101,9 @@ func (p Peer) address() (string, error) {
 
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || name == "" ||
 		strings.ContainsAny(name, "/ \t\n@") {
-		return "", Usage("write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or "+
-			"[2001:db8::7]:20100", "--peer %q is not a machine", p.At)
+		return "", Usage(
+			"write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100",
+			"--peer %q is not a machine", p.At)
 	}
 
 	return net.JoinHostPort(name, port), nil

@@ -148,8 +148,9 @@ func (d Dirs) importedTo(ctx context.Context, into string) (*imported, error) {
 	}
 
 	if len(found) != 1 {
-		return nil, Usage("import is for runs with --peer; chokepoint list shows the runs, "+
-			"--into names one", "import into run %s: the run watched its routers itself", to.run.ID)
+		return nil, Usage(
+			"import is for runs with --peer; chokepoint list shows the runs, --into names one",
+			"import into run %s: the run watched its routers itself", to.run.ID)
 	}
 
 	to.router = found[0]
@@ -226,8 +227,9 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 
 	caveat := record.Caveat{
 		Kind: "imported",
-		Text: fmt.Sprintf("what the %s did comes from %s, which its "+
-			"own probe wrote; its clock was %s%s", to.router, name, clock, thinned),
+		Text: fmt.Sprintf(
+			"what the %s did comes from %s, which its own probe wrote; its clock was %s%s",
+			to.router, name, clock, thinned),
 	}
 	return store.Note{
 		Imports:       []record.Import{im},
@@ -270,8 +272,9 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	printed, err := watch.ReadPrinted(text, keep)
 	line := (*watch.LineError)(nil)
 	if errors.As(err, &line) {
-		return nil, Usage("it must be what chokepoint-agent probe --json or chokepoint-agent "+
-			"environment printed", "import %s: %v", name, err)
+		return nil, Usage(
+			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed",
+			"import %s: %v", name, err)
 	}
 
 	if err != nil {

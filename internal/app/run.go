@@ -340,8 +340,7 @@ func (x *execution) refuseLeftovers() error {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
 			refused = Hinted("chokepoint lab restore puts them back",
-				"attach to lab %s: %s was killed and has left "+
-					"changes there", x.attach, owner(s.Owner))
+				"attach to lab %s: %s was killed and has left changes there", x.attach, owner(s.Owner))
 		}
 
 		end := s.Remove // remove the journal, because there are no changes to undo

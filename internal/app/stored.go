@@ -325,8 +325,8 @@ func outcome(d *analysis.Document) error {
 	}
 
 	if failed > 0 {
-		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
-			"reasons; "+cmp.Or(help, "chokepoint resume "+d.Run.ID+" tries again"))
+		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+
+			" gives the reasons; "+cmp.Or(help, "chokepoint resume "+d.Run.ID+" tries again"))
 		errs = append(errs, Mark(ErrFailed, err))
 	}
 

@@ -81,8 +81,8 @@ func FitTune(base *plan.Plan, budget time.Duration) error {
 	shortest.Method.Duration = min(shortest.Method.Duration, plan.MinWindow)
 	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
 	return Usage("give a longer --for, or a shorter method.duration",
-		"tune within %s: one cell as found, with one change, and once more with what "+
-			"is kept take about %s", unit.Seconds(budget), about(takes))
+		"tune within %s: one cell as found, with one change, and once more with what is kept take about %s",
+		unit.Seconds(budget), about(takes))
 }
 
 // Tune measures a plan without changes in the lab of head, tries changes that may help, and stores which
