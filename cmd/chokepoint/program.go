@@ -168,7 +168,7 @@ every machine while traffic flows. It reports numbers with the reasons to doubt 
 RUN is a run's id or name, a unique prefix of one, latest, or latest~N: the run N runs
 before the latest. Commands that name one run and change nothing take the latest if RUN
 is left out.`,
-		Version:       app.ReadVersion().String(),
+		Version:       "chokepoint " + app.RunVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -30,7 +30,7 @@ type Findings struct {
 // fails.
 func (a *App) Examine(ctx context.Context) (*Findings, error) {
 	id := "doctor-" + NewID()
-	f := &Findings{Version: ReadVersion().String(), Kernel: probe.KernelRelease()}
+	f := &Findings{Version: "chokepoint " + RunVersion(), Kernel: probe.KernelRelease()}
 	err := Dirty(a.WithJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, a) }))
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
