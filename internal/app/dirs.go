@@ -58,12 +58,7 @@ func (d Dirs) At(place string) Dirs {
 }
 
 // CheckStore returns an ErrUsage if the URL of the store is not valid.
-func (d Dirs) CheckStore() error {
-	if err := store.CheckURL(d.Store); err != nil {
-		return Mark(ErrUsage, err)
-	}
-	return nil
-}
+func (d Dirs) CheckStore() error { return Mark(ErrUsage, store.CheckURL(d.Store)) }
 
 // Labs returns the directory that contains labs.
 func (d Dirs) Labs() string { return filepath.Join(d.Runtime, "labs") }

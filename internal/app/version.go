@@ -14,8 +14,9 @@ import (
 // package.
 var stampedVersion, stampedRevision string
 
-// RunVersion returns the version of this program, such as "v1.2.3 (1a2b3c4d5e6f, modified) go1.26 linux/amd64"
-// or, without a version, "1a2b3c4d5e6f (modified) go1.26 linux/amd64". Runs store it.
+// RunVersion returns the version of this program in the form in which runs store it, such as "v1.2.3
+// (1a2b3c4d5e6f, modified) go1.26 linux/amd64" or, without a version, "1a2b3c4d5e6f (modified) go1.26
+// linux/amd64".
 func RunVersion() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(info, stampedVersion, stampedRevision) + " " + runtime.Version() + " " + runtime.GOOS +
