@@ -145,8 +145,7 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 
 	err = errors.Join(err, p.line(x, bisectionText(x)))
 	if o.fails && x.Worse() {
-		err = errors.Join(err, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: worse in %s", x.Cell,
-			o.Versions[len(o.Versions)-1].Name)))
+		err = errors.Join(err, regression(x.Cell, "worse in "+o.Versions[len(o.Versions)-1].Name))
 	}
 
 	return err

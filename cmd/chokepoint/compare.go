@@ -30,7 +30,7 @@ Without RUN, it compares the latest run with the previous run of the same plan. 
 RUN is compared with the latest other run of its plan. In both cases the newer run is
 the second. RUN may also be a file that show --json wrote on any machine; if it is the
 only RUN, it is the first run.`,
-		Args:              func(cmd *cobra.Command, args []string) error { return atMost(2, cmd, args) },
+		Args:              atMost(2),
 		ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pair, err := p.pairOf(cmd.Context(), args)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -51,7 +50,7 @@ func fixed(words []string) cobra.CompletionFunc {
 // completions returns the completions of flags that have the same meaning in all commands, by flag.
 func (p *program) completions() map[string]cobra.CompletionFunc {
 	causes := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
-	devices := p.completeCatalogue(func(c *catalogue.Catalogue) []string { return c.Names() })
+	devices := p.completeCatalogue((*catalogue.Catalogue).Names)
 	labels := func(d *analysis.Document) []string {
 		return each(d.Cells, func(c analysis.Cell) string { return c.Label })
 	}
@@ -76,15 +75,6 @@ func (p *program) completions() map[string]cobra.CompletionFunc {
 		"into":      completeRuns(p, 1000),
 		"lab":       cobra.FixedCompletions(app.LabKinds(), cobra.ShellCompDirectiveDefault), // or a lab file
 	}
-}
-
-// completeFlags completes the flags of a command, unless they already have a completion.
-func completeFlags(cmd *cobra.Command, flags *pflag.FlagSet, by map[string]cobra.CompletionFunc) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		if by[f.Name] != nil {
-			cmd.RegisterFlagCompletionFunc(f.Name, by[f.Name])
-		}
-	})
 }
 
 // completeCatalogue completes a flag with names from the catalogue and the stored bundles.

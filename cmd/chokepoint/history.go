@@ -165,23 +165,19 @@ func (p *program) writeHistory(h *history.History, format, file string) error {
 		}), "; "), "svg shows one cell, not %d", len(h.Cells))
 	}
 
-	layouts := map[string]func() ([]byte, error){
-		"text": func() ([]byte, error) { return []byte(check.Plain(historyText(h))), nil },
-		"json": func() ([]byte, error) { return report.HistoryJSON(h) },
-		"csv":  func() ([]byte, error) { return report.HistoryCSV(h) },
-		"html": func() ([]byte, error) { return report.HistoryHTML(h) },
-		"svg":  func() ([]byte, error) { return report.HistorySVG(h) },
+	layouts := map[string]func(*history.History) ([]byte, error){
+		"text": func(h *history.History) ([]byte, error) { return []byte(check.Plain(historyText(h))), nil },
+		"json": report.HistoryJSON,
+		"csv":  report.HistoryCSV,
+		"html": report.HistoryHTML,
+		"svg":  report.HistorySVG,
 	}
-	content, err := layouts[format]()
+	content, err := layouts[format](h)
 	if err != nil {
 		return err
 	}
 
-	if file == "" || file == standard {
-		return p.print(string(content))
-	}
-
-	return p.put(userfile.Create, file, content)
+	return p.put(userfile.Create, cmp.Or(file, standard), content)
 }
 
 // regressionsOf returns an error that joins the regressions of all cells.
@@ -191,8 +187,7 @@ func regressionsOf(h *history.History, strict bool) error {
 		c := &h.Cells[i]
 		x, bad := c.Regressed(strict)
 		if bad {
-			errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s", c.Label,
-				report.ChangeWords(c, x))))
+			errs = append(errs, regression(c.Label, report.ChangeWords(c, x)))
 		}
 	}
 	return errors.Join(errs...)

@@ -41,7 +41,7 @@ The recording is aligned with the run by its traffic; the router's clock must be
 to within two minutes. A new import replaces an earlier one.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if undo {
-				return noArgs(cmd, args)
+				return atMost(0)(cmd, args)
 			}
 
 			if len(args) > 1 && !cmd.Flags().Changed("into") && !clockWrong {

@@ -41,8 +41,12 @@ func write(w io.Writer, text string) error {
 // print writes a result to standard output.
 func (s streams) print(text string) error { return write(s.Out, text) }
 
-// put writes a file that create opens, and prints its name.
+// put writes a file that create opens, and prints its name. If the file is standard, it prints the content.
 func (s streams) put(create func(string) (*userfile.File, error), file string, content []byte) error {
+	if file == standard {
+		return s.print(string(content))
+	}
+
 	if err := userfile.Put(create, file, content); err != nil {
 		return err
 	}

@@ -247,14 +247,18 @@ func finish(p *program, cmd *cobra.Command, completions map[string]cobra.Complet
 	}
 
 	if cmd.Args == nil {
-		cmd.Args = noArgs
+		cmd.Args = atMost(0)
 	}
 
 	cmd.DisableFlagsInUseLine = true
 	flags := cmd.LocalFlags() // cobra builds this set anew at each call
 	cmd.Use = useOf(cmd, flags)
 	cmd.SuggestionsMinimumDistance = 2
-	completeFlags(cmd, flags, completions)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if complete := completions[f.Name]; complete != nil {
+			cmd.RegisterFlagCompletionFunc(f.Name, complete) // unless the flag has a completion of its own
+		}
+	})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := nothingEmpty(cmd, args); err != nil {
@@ -462,7 +466,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			return app.Usage("usage: "+cmd.UseLine(), "%s: missing %s", cmd.CommandPath(),
 				strings.Join(names[len(args):], " "))
 		}
-		return atMost(len(names), cmd, args)
+		return atMost(len(names))(cmd, args)
 	}
 }
 
@@ -470,10 +474,18 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 func runOf(args []string) string { return append(args, "latest")[0] }
 
 // optionalArg allows at most one argument.
-func optionalArg(cmd *cobra.Command, args []string) error { return atMost(1, cmd, args) }
+var optionalArg = atMost(1)
 
-// noArgs allows no arguments.
-func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, args) }
+// atMost allows at most n arguments.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return app.Usage("usage: "+cmd.UseLine(), "%s: unexpected argument %q", cmd.CommandPath(),
+				args[n])
+		}
+		return nil
+	}
+}
 
 // known returns an error unless word is empty or in words. The error suggests the word that was probably
 // meant. noun says what the words are, such as "devices".
@@ -488,13 +500,6 @@ func known(text, word, noun string, words ...string) error {
 func between(hint, flag string, n, low, high int) error {
 	if n < low || n > high {
 		return app.Usage(hint, "--%s %d is not from %d to %d", flag, n, low, high)
-	}
-	return nil
-}
-
-func atMost(n int, cmd *cobra.Command, args []string) error {
-	if len(args) > n {
-		return app.Usage("usage: "+cmd.UseLine(), "%s: unexpected argument %q", cmd.CommandPath(), args[n])
 	}
 	return nil
 }

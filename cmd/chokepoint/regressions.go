@@ -10,6 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// regression returns the error about a cell that is worse.
+func regression(cell, why string) error {
+	return app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s", cell, why))
+}
+
 // regressions returns an error that joins all regressions. Suspect regressions count only if strict is set.
 // It prints a note about uncounted regressions and about cells without a verdict. It returns an error if
 // nothing was compared.
@@ -22,13 +27,11 @@ func (p *program) regressions(c *analysis.RunComparison, labels map[string]strin
 			continue
 		}
 
-		errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
-			labels[r.Factors.Key()], r.Text)))
+		errs = append(errs, regression(labels[r.Factors.Key()], r.Text))
 	}
 
 	for _, f := range c.OnlyA {
-		errs = append(errs, app.Mark(app.ErrThreshold,
-			fmt.Errorf("regression: %s: %s", labels[f.Key()], c.LossWords(f))))
+		errs = append(errs, regression(labels[f.Key()], c.LossWords(f)))
 	}
 
 	if suspect > 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
-	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // flentFormat writes a flent data file per trial. flentSuffix is the extension of these files.
@@ -68,11 +67,16 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 				continue
 			}
 
-			if err == nil {
-				err = p.writeTrial(create, file, id, len(ids) > 1, b.Bytes())
+			if err != nil {
+				return err
 			}
 
-			if err != nil {
+			of := file
+			if len(ids) > 1 {
+				of = strings.TrimSuffix(file, flentSuffix) + "-" + id + flentSuffix
+			}
+
+			if err := p.put(create, of, b.Bytes()); err != nil {
 				return err
 			}
 
@@ -86,19 +90,6 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	}
 
 	return err
-}
-
-// writeTrial writes the file of a trial and prints its name.
-func (p *program) writeTrial(create func(string) (*userfile.File, error), file, trial string, several bool,
-	content []byte) error {
-	if file == standard {
-		return p.print(string(content))
-	}
-
-	if several {
-		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
-	}
-	return p.put(create, file, content)
 }
 
 // probeWords describes the probe that measured a trial's round-trip times.

@@ -355,11 +355,7 @@ func (x *execution) refuseLeftovers() error {
 		}
 	}
 
-	if refused != nil {
-		return Mark(ErrUsage, refused)
-	}
-
-	return nil
+	return Mark(ErrUsage, refused)
 }
 
 // anotherRun returns a caveat for a run that shared this machine with another run.
