@@ -168,19 +168,16 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		s := x.Published
 		own := s
 		own.Value = &x.Own.Median
+		interval := "-"
+		if x.Own.N > 1 {
+			interval = ratioText(x.Low) + " to " + ratioText(x.High)
+		}
+
 		return []string{s.Device, s.Algorithm, s.Operation, orDash(s.Block, " B"), s.Text(), x.Own.Label,
-			own.Text(), ratioText(x.Ratio), spanText(x.Low, x.High, x.Own.N), x.Own.Grade,
+			own.Text(), ratioText(x.Ratio), interval, x.Own.Grade,
 			cmp.Or(x.Differs, "openssl -evp")}
 	})
 	return p.withNote(err, inPlaceText(d))
-}
-
-// spanText formats an interval, or "-" for a single figure.
-func spanText(low, high float64, n int) string {
-	if n < 2 {
-		return "-"
-	}
-	return ratioText(low) + " to " + ratioText(high)
 }
 
 func newCatalogPowerCommand(p *program) *cobra.Command {

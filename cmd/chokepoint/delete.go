@@ -46,7 +46,12 @@ In a PostgreSQL database only --compact returns the space, and the owner must ca
 			case given && keep < 0:
 				return app.Usage("--keep 0 deletes all runs without a name", "--keep %d: it is below 0", keep)
 			case compact:
-				return returnSpace(cmd.Context(), p)
+				size, err := compactStore(cmd.Context(), p)
+				if err != nil {
+					return err
+				}
+
+				return p.line(deleted{Deleted: []string{}, compacted: size}, size.text(p))
 			}
 
 			if !given {
@@ -119,15 +124,7 @@ func namedRun(h store.Head) string {
 	return id
 }
 
-// returnSpace returns the space of previously deleted runs to the file system.
-func returnSpace(ctx context.Context, p *program) error {
-	size, err := compactStore(ctx, p)
-	if err != nil {
-		return err
-	}
-	return p.line(deleted{Deleted: []string{}, compacted: size}, size.text(p))
-}
-
+// compactStore returns the space of deleted runs to the file system.
 func compactStore(ctx context.Context, p *program) (*compacted, error) {
 	before, after, err := p.Dirs.Compact(ctx)
 	return &compacted{before, after}, err

@@ -33,19 +33,21 @@ func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpTe
 // helpText returns a command's description, usage, subcommands, flags and exit codes.
 func helpText(cmd *cobra.Command) string {
 	var b builder
-	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
-	subs := cmd.Commands()
-	if len(subs) > 0 {
-		b.WriteString("\nCOMMANDS\n")
-		width := 0
-		subs = without(subs, func(c *cobra.Command) bool { return c.Hidden })
-		for _, c := range subs {
-			width = max(width, len(c.Name()))
+	usage := cmd.UseLine()
+	if cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") { // the command only prints its help
+		usage = cmd.CommandPath() + " COMMAND"
+	}
+
+	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + usage + "\n")
+	if cmd.HasSubCommands() {
+		var rows grid
+		for _, c := range cmd.Commands() {
+			if !c.Hidden {
+				rows.add("  "+c.Name(), c.Short)
+			}
 		}
 
-		for _, c := range subs {
-			b.printf("  %-*s  %s\n", width, c.Name(), c.Short)
-		}
+		b.WriteString("\nCOMMANDS\n" + table(rows, 0))
 	}
 
 	flags := cmd.LocalFlags()
@@ -55,13 +57,6 @@ func helpText(cmd *cobra.Command) string {
 
 	b.WriteString("\nEXIT STATUS\n" + exitStatus(cmd))
 	return b.String()
-}
-
-func useLine(cmd *cobra.Command) string {
-	if cmd.HasSubCommands() && !strings.Contains(cmd.Use, " ") { // the command only prints its help
-		return cmd.CommandPath() + " COMMAND"
-	}
-	return cmd.UseLine()
 }
 
 // exitStatus describes the exit codes of a command. For the program itself, it describes all codes.

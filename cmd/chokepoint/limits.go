@@ -59,12 +59,12 @@ type limitsOptions struct {
 	stamps  bool
 }
 
-// headers returns the length of the TCP header.
-func (o limitsOptions) headers() int {
+// transport returns the TCP header.
+func (o limitsOptions) transport() overhead.Part {
 	if o.stamps {
-		return overhead.TCPHeader + overhead.TCPTimestamps
+		return overhead.Part{Name: "TCP with timestamps", Bytes: overhead.TCPHeader + overhead.TCPTimestamps}
 	}
-	return overhead.TCPHeader
+	return overhead.Part{Name: "TCP", Bytes: overhead.TCPHeader}
 }
 
 func newLimitsCommand(p *program) *cobra.Command {
@@ -258,7 +258,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 		LinkMTU:    o.linkMTU,
 		pieces:     path.Tunnel.Fragments(mtu, o.linkMTU),
 		Timestamps: o.stamps,
-		TCP:        limitOf(path, rate, o.headers(), mtu),
+		TCP:        limitOf(path, rate, o.transport().Bytes, mtu),
 		BestMTU:    fitting,
 	}
 	l.Fragments = max(1, len(l.pieces))
@@ -268,12 +268,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 		l.Carriers = append(l.Carriers, carrier{names[0], via.MTU})
 	}
 
-	transport := overhead.Part{Name: "TCP", Bytes: o.headers()}
-	if o.stamps {
-		transport.Name = "TCP with timestamps"
-	}
-
-	l.Packet = path.Whole(mtu, transport)
+	l.Packet = path.Whole(mtu, o.transport())
 	l.addMTUs(o, path, rate)
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
 		if size <= mtu {
@@ -296,7 +291,7 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 		return
 	}
 
-	whole := path.BestMTU(least, path.Inner.Header()+o.headers())
+	whole := path.BestMTU(least, path.Inner.Header()+o.transport().Bytes)
 	list := append([]int{l.MTU, l.FittingMTU, whole}, usualMTUs...)
 	slices.Sort(list)
 	highest := 0.0
@@ -307,7 +302,7 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 		}
 
 		p.Tunnel.MTU = mtu
-		at := limitOf(p, rate, o.headers(), mtu)
+		at := limitOf(p, rate, o.transport().Bytes, mtu)
 		l.MTUs = append(l.MTUs, mtuLimit{
 			MTU:       mtu,
 			Goodput:   at.Goodput,

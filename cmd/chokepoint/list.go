@@ -77,27 +77,19 @@ func line(text string) string { return strings.Join(strings.Fields(text), " ") }
 // of it would remain. Then it shortens the widest of the shrinking columns. It keeps at least ids characters
 // of the first column, so that ids remain whole.
 func fit(rows grid, width, ids int) {
-	const gap, seen = 2, 8
-	wide := make([]int, len(rows[0]))
-	total := -gap
-	for i := range wide {
+	const seen = 8
+	wide := widths(rows)
+	last := len(wide) - 1
+	wide[last] = min(wide[last], width-columnGap-sumOf(wide[:last]))
+	if wide[last] < seen {
 		for _, r := range rows {
-			wide[i] = max(wide[i], utf8.RuneCountInString(r[i]))
+			r[last] = ""
 		}
 
-		total += wide[i] + gap
+		wide = wide[:last]
 	}
 
-	last := len(wide) - 1
-	total -= wide[last]
-	wide[last] = min(wide[last], width-total)
-	if wide[last] < seen {
-		wide[last] = 0
-		total -= gap
-	}
-
-	total += wide[last]
-	for total > width {
+	for sumOf(wide) > width {
 		at := -1
 		for _, s := range shrinking {
 			least := s.least
@@ -115,12 +107,11 @@ func fit(rows grid, width, ids int) {
 		}
 
 		wide[at]--
-		total--
 	}
 
 	for _, r := range rows {
-		for i := range r {
-			r[i] = cut(r[i], wide[i])
+		for i, most := range wide {
+			r[i] = cut(r[i], most)
 		}
 	}
 }
@@ -128,11 +119,8 @@ func fit(rows grid, width, ids int) {
 // cut shortens text to a maximum number of characters. The ellipsis counts as one of them.
 func cut(text string, most int) string {
 	letters := []rune(text)
-	switch {
-	case len(letters) <= most:
+	if len(letters) <= most {
 		return text
-	case most == 0:
-		return ""
 	}
 	return strings.TrimRight(string(letters[:most-1]), " ,×") + "…"
 }
@@ -143,11 +131,7 @@ const minuteOfID = len("20060102-1504")
 // shortIDs returns the shortest unique prefix of each run's id, but at least up to the minute. It does not
 // shorten ids that are not valid.
 func shortIDs(runs []store.Head) []string {
-	var ids []string
-	for _, r := range runs {
-		ids = append(ids, r.ID)
-	}
-
+	ids := each(runs, func(r store.Head) string { return r.ID })
 	sorted := slices.Sorted(slices.Values(ids))
 	short := make([]string, len(ids))
 	for i, id := range ids {

@@ -96,15 +96,10 @@ func layout(rows grid, width int) string {
 // narrowed formats a table for a width. It wraps the widest columns. If that does not suffice, it converts
 // each row to a list.
 func narrowed(rows grid, width int) string {
-	var wide, least []int
+	wide := widths(rows)
+	least := make([]int, len(wide))
 	for _, r := range rows {
 		for i, cell := range r {
-			if i == len(wide) {
-				wide = append(wide, 0)
-				least = append(least, 0)
-			}
-
-			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
 			indent := len(cell) - len(strings.TrimLeft(cell, " "))
 			for _, word := range unbroken(cell) {
 				least[i] = max(least[i], utf8.RuneCountInString(word)+indent+min(indent, 2))
@@ -153,6 +148,20 @@ func narrowed(rows grid, width int) string {
 	}
 
 	return trimmed(table(out, 0))
+}
+
+// widths returns the width of each column.
+func widths(rows grid) (wide []int) {
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(wide) {
+				wide = append(wide, 0)
+			}
+
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	return wide
 }
 
 // sumOf returns the total width of columns, including gaps.
