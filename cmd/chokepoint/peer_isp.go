@@ -59,29 +59,24 @@ func ofHost(p netip.Prefix) bool {
 
 // access returns the provider that the options describe.
 func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
-	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
-		return a, password, app.Usage(hint, format, args...)
-	}
 	p, parseErr := netip.ParsePrefix(o.address)
 	switch {
 	case !slices.Contains(knob.Accesses(), o.kind):
-		return wrong(check.Choice(o.kind, "kinds", knob.Accesses()), "--isp %q: want one of %s", o.kind,
+		err = app.Usage(check.Choice(o.kind, "kinds", knob.Accesses()), "--isp %q: want one of %s", o.kind,
 			list(knob.Accesses()))
 	case o.device == "":
-		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
+		err = app.Usage("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
 	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || !ofHost(p):
-		return wrong("such as "+knob.ProviderAddress,
+		err = app.Usage("such as "+knob.ProviderAddress,
 			"--isp-address %q is no IPv4 address of a host with the length of its network", o.address)
 	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
-		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
+		err = app.Usage("", "--isp-user and --isp-password-file go together, with --isp pppoe")
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
-		return wrong("", "--isp-user %q: want printable ASCII", o.user)
-	}
-
-	if o.user != "" {
+		err = app.Usage("", "--isp-user %q: want printable ASCII", o.user)
+	case o.user != "":
 		if password, err = host.Password(o.passwordFile); err != nil {
-			return wrong(check.HintOf(err), "--isp-password-file: %v", err)
+			err = app.Usage(check.HintOf(err), "--isp-password-file: %v", err)
 		}
 	}
 
@@ -89,7 +84,7 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	a.Addresses = []netip.Prefix{p}
 	a.User = o.user
 	a.Force = o.force
-	return a, password, nil
+	return a, password, err
 }
 
 // begin starts the provider in a child process, which undoes its changes even if this process is killed.

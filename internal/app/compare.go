@@ -66,16 +66,15 @@ func (d Dirs) Pair(ctx context.Context, name string) (older, newer string, err e
 	}
 
 	run := runs[at]
-	same := func(h store.Head) bool { return h.Plan == run.Plan }
-	if i := slices.IndexFunc(runs[:at], same); i >= 0 {
-		return run.ID, runs[i].ID, nil
+	other := slices.IndexFunc(runs, func(h store.Head) bool { return h.Plan == run.Plan && h.ID != run.ID })
+	switch {
+	case other < 0:
+		return "", "", Usage(nameTwo, "compare: run %s is the only one of plan %s", run.ID, run.Plan)
+	case other < at:
+		return run.ID, runs[other].ID, nil
 	}
 
-	if i := slices.IndexFunc(runs[at+1:], same); i >= 0 {
-		return runs[at+1+i].ID, run.ID, nil
-	}
-
-	return "", "", Usage(nameTwo, "compare: run %s is the only one of plan %s", run.ID, run.Plan)
+	return runs[other].ID, run.ID, nil
 }
 
 const nameTwo = "name two runs: chokepoint compare RUN RUN; chokepoint list shows them"

@@ -101,9 +101,6 @@ func KeyName(key string) string { return key[strings.LastIndexByte(key, '.')+1:]
 // WrongMachines returns an error if machines are invalid, and the key of the invalid value in the lab file.
 // named formats that key for the error.
 func WrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
-	wrong := func(key, hint, format string, args ...any) (string, error) {
-		return key, Usage(hint, format, args...)
-	}
 	if m.Place != nil {
 		if key, err := wrongPlace(*m.Place, named); err != nil {
 			return key, err
@@ -123,14 +120,14 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 	for i, x := range all {
 		if x.of.At != "" {
 			if err := CheckPlace(x.of.At); err != nil {
-				return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
+				return x.key, Usage(check.HintOf(err), "%s: %v", named(x.key), err)
 			}
 		}
 
 		for _, other := range all[:i] {
 			if x.of.At != "" && x.of.At == other.of.At ||
 				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
-				return wrong(x.key, "name each once; at most one end is local",
+				return x.key, Usage("name each once; at most one end is local",
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}
 		}
@@ -143,7 +140,7 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 	for _, x := range [...]struct{ key, given string }{{"router.lan", m.Router.LAN},
 		{"router.wan", m.Router.WAN}, {"router.driver", m.Router.Driver}} {
 		if m.Router.At == "" && x.given != "" {
-			return wrong(x.key, "name the router: ssh://HOST", "%s without a router", named(x.key))
+			return x.key, Usage("name the router: ssh://HOST", "%s without a router", named(x.key))
 		}
 	}
 
@@ -153,35 +150,35 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 
 	switch {
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
-		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
+		return "server.isp", Usage("", "isp %q: want one of %s", m.Server.ISP,
 			strings.Join(knob.Accesses(), ", "))
 	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
 		key = "server.isp_port"
 		if m.Server.ISP != "" {
 			key = "server.isp"
 		}
-		return wrong(key, "name the device of the server that the router's WAN port is plugged into",
+		return key, Usage("name the device of the server that the router's WAN port is plugged into",
 			"isp and isp_port go together")
 	case m.Port < 0 || m.Port > lastPort:
-		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
+		return "data_port", Usage(fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
 			m.Port)
 	}
 
 	if m.AllowSysctl != nil {
 		if _, err := knob.Permit(*m.AllowSysctl); err != nil {
-			return wrong("allow_sysctl", check.HintOf(err), "allow_sysctl: %v", err)
+			return "allow_sysctl", Usage(check.HintOf(err), "allow_sysctl: %v", err)
 		}
 	}
 
 	if m.Firmware != nil {
 		if err := host.TrustedCommand(*m.Firmware); err != nil {
-			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
+			return "firmware", Usage(cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
 				"the lab file it begins with ./"), "firmware: %v", err)
 		}
 	}
 
 	if m.Flash != nil && m.Place == nil {
-		return wrong("firmware.labgrid", "name the place, or use command",
+		return "firmware.labgrid", Usage("name the place, or use command",
 			"firmware: labgrid without a place")
 	}
 
@@ -190,7 +187,7 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 	}
 
 	if _, err := ssh.ConfigCommands(m.SSHConfig); err != nil {
-		return wrong("ssh_config", cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
+		return "ssh_config", Usage(cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
 			named("ssh_config"), err)
 	}
 
