@@ -63,7 +63,7 @@ func (a *App) WithMachines(ctx context.Context, m record.Machines,
 
 	id := "check-" + NewID()
 	return a.WithJournal(id, func(j *journal.Journal) error {
-		held, err := a.takePlace(ctx, id, &m, j, a.noteText)
+		held, err := a.takePlace(ctx, id, &m, j)
 		if err != nil {
 			return err
 		}

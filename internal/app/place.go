@@ -97,8 +97,8 @@ func placeUses(p record.Place) (uses []string) {
 
 // takePlace acquires the place of the machines, if there is one. It adds the values of the place's tags to m,
 // and brings the router up. If it fails, it releases the place.
-func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *journal.Journal,
-	show func(text string)) (held *labgrid.Held, err error) {
+func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *journal.Journal) (
+	held *labgrid.Held, err error) {
 	if m.Place == nil {
 		return nil, nil
 	}
@@ -109,20 +109,20 @@ func (a *App) takePlace(ctx context.Context, id string, m *record.Machines, j *j
 			held, err = nil, errors.Join(err, unreleased)
 		}
 	}()
-	held, err = labgrid.Take(ctx, host.Local(), j, id, *m.Place, show)
+	held, err = labgrid.Take(ctx, host.Local(), j, id, *m.Place, a.noteText)
 	if err != nil {
 		return held, err
 	}
 
 	of := held.Place()
-	show(fmt.Sprintf("place %s: %s", of.Name, held.Describe()))
+	a.note("place %s: %s", of.Name, held.Describe())
 	all, err := ofPlace(*m, of, held.Tags)
 	if err != nil {
 		return held, err
 	}
 
 	*m = all
-	if err := a.bringUp(ctx, id, held, *m, show); err != nil {
+	if err := a.bringUp(ctx, id, held, *m); err != nil {
 		return held, fmt.Errorf("bring up place %s: %w", of.Name, err)
 	}
 
@@ -160,8 +160,7 @@ func ofPlace(m record.Machines, p record.Place, tags []string) (record.Machines,
 
 // bringUp executes the power command and brings the board into the state that the lab file requires. It then
 // waits until the router answers.
-func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m record.Machines,
-	show func(text string)) error {
+func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m record.Machines) error {
 	commands := held.Before()
 	if len(commands) == 0 {
 		return nil
@@ -174,8 +173,8 @@ func (a *App) bringUp(ctx context.Context, id string, held *labgrid.Held, m reco
 
 	var err error
 	for _, words := range commands {
-		show("labgrid-client " + strings.Join(words, " "))
-		if err = shown(ctx, held.Command("", words...), installTime, show); err != nil {
+		a.note("labgrid-client %s", strings.Join(words, " "))
+		if err = shown(ctx, held.Command("", words...), installTime, a.noteText); err != nil {
 			break
 		}
 	}
@@ -249,7 +248,7 @@ func (x *execution) hold(ctx context.Context) (err error) {
 
 	// Commands that make several runs share the description of the machines, and use one place for all runs.
 	placed := x.run.Machines.Place != nil
-	x.held, err = x.takePlace(ctx, x.run.ID, x.run.Machines, x.journal, x.noteText)
+	x.held, err = x.takePlace(ctx, x.run.ID, x.run.Machines, x.journal)
 	if err == nil && placed && x.run.Machines.Router.At == "" {
 		Peer{}.limit(&x.run.Design)
 		x.plan = plan.New(x.run.Design)
