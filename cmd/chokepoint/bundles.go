@@ -61,7 +61,7 @@ included. Read the file before you share it.`,
 
 			hint := ""
 			if device == "" {
-				hint = ownWords
+				hint = "--device NAME replaces what the run has"
 				device = d.Run.Device
 				p.note("the device is %q, as run %s has it", device, d.Run.ID)
 			}
@@ -109,9 +109,6 @@ func (p *program) warnOfDoubts(b *bundle.Bundle) {
 			b.Document.Run.ID)
 	}
 }
-
-// ownWords is the hint for a bundle whose device is taken from the run.
-const ownWords = "--device NAME replaces what the run has"
 
 // keep writes a bundle to a file, or to a directory under a name derived from its content.
 func (p *program) keep(b *bundle.Bundle, place string) error {

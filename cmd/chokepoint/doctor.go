@@ -61,17 +61,9 @@ func findingsText(f *app.Findings, width int) string {
 			above = c
 		}
 
-		head := fmt.Sprintf("  %-*s  %-14s  ", wide, c.Name, c.Answer.State)
-		below := strings.Repeat(" ", utf8.RuneCountInString(head))
-		if width > 0 && reason != "" && utf8.RuneCountInString(head+reason) > width {
-			b.WriteString(strings.TrimRight(head, " ") + "\n")
-			below = "      "
-			head = below
-		}
-
-		b.WriteString(hang(head, reason, width))
+		indent := b.beside(fmt.Sprintf("  %-*s  %-14s  ", wide, c.Name, c.Answer.State), reason, width)
 		if hint != "" {
-			b.WriteString(hang(below, "hint: "+hint, width))
+			b.WriteString(hang(indent, "hint: "+hint, width))
 		}
 	}
 
@@ -88,13 +80,8 @@ func findingsText(f *app.Findings, width int) string {
 	}
 
 	for _, c := range f.Ceilings {
-		head := fmt.Sprintf("  %-*s  %s", wide, c.Kind, unit.ScaleOf(c.Unit, c.Value).Text(c.Value))
-		note := "(" + c.Note + ")"
-		if width > 0 && utf8.RuneCountInString(head+"  "+note) > width {
-			b.WriteString(head + "\n" + hang("      ", note, width))
-		} else {
-			b.WriteString(head + "  " + note + "\n")
-		}
+		value := unit.ScaleOf(c.Unit, c.Value).Text(c.Value)
+		b.beside(fmt.Sprintf("  %-*s  %s  ", wide, c.Kind, value), "("+c.Note+")", width)
 	}
 
 	t := f.Timer
@@ -111,6 +98,20 @@ func findingsText(f *app.Findings, width int) string {
 	}
 
 	return b.String()
+}
+
+// beside writes text beside head or, if the width does not suffice, below it. It returns the indentation of
+// further text.
+func (b *builder) beside(head, text string, width int) (indent string) {
+	indent = strings.Repeat(" ", utf8.RuneCountInString(head))
+	if width > 0 && text != "" && utf8.RuneCountInString(head+text) > width {
+		b.WriteString(strings.TrimRight(head, " ") + "\n")
+		indent = "      "
+		head = indent
+	}
+
+	b.WriteString(hang(head, text, width))
+	return indent
 }
 
 // alike reports whether two answers differ only in numbers, such as the numbers in names of devices.

@@ -283,11 +283,6 @@ func planHead(p *plan.Plan) string {
 	return b.String()
 }
 
-// dryRun prints the trials of a plan in order, and their duration.
-func (p *program) dryRun(pl *plan.Plan) error {
-	return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
-}
-
 // rowTable formats the rows in order, with a column for each factor that varies. A dash means that a factor
 // has no meaning in a cell.
 func rowTable(p *plan.Plan) string {

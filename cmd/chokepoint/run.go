@@ -105,7 +105,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 
 	o.lab.condition(&pl.Design)
 	if o.dry {
-		return p.dryRun(pl)
+		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	}
 
 	head := p.NewRun(pl)

@@ -339,7 +339,7 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = Hinted("chokepoint lab restore puts them back",
+			refused = Usage("chokepoint lab restore puts them back",
 				"attach to lab %s: %s was killed and has left changes there", x.attach, owner(s.Owner))
 		}
 
@@ -355,7 +355,7 @@ func (x *execution) refuseLeftovers() error {
 		}
 	}
 
-	return Mark(ErrUsage, refused)
+	return refused
 }
 
 // anotherRun returns a caveat for a run that shared this machine with another run.
