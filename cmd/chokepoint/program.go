@@ -136,19 +136,13 @@ func asUsage(cmd *cobra.Command, err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := exclusive().FindStringSubmatch(text)
 	if m != nil {
-		flags := strings.Fields(m[1])
-		hint := "leave out all but one of them"
-		if len(flags) == 2 {
-			hint = "leave out one of them"
-		}
-
-		return app.Usage(hint, "--%s", strings.Join(flags, " with --"))
+		return app.Usage("leave out one of them", "--%s", strings.ReplaceAll(m[1], " ", " with --"))
 	}
 
 	return app.Usage(helpHint(cmd), "%s", text)
 }
 
-// exclusive matches cobra's error for mutually exclusive flags (flag_groups.go,
+// exclusive matches cobra's error for two mutually exclusive flags (flag_groups.go,
 // validateExclusiveFlagGroups).
 var exclusive = check.Pattern(`none of the others can be; \[(.*)\] were all set$`)
 

@@ -240,16 +240,14 @@ func (a *App) keepResults(ctx context.Context, derived map[string]*record.Result
 
 // newestCells returns the requested cells of the newest run that has cells.
 func (r results) newestCells(ctx context.Context, runs []store.ResultHead,
-	o HistoryOptions) ([]record.CellResult, error) {
-	var cells []record.CellResult
+	o HistoryOptions) (cells []record.CellResult, err error) {
 	for _, head := range runs {
-		found, err := r.ofRun(ctx, head.ID)
+		cells, err = r.ofRun(ctx, head.ID)
 		if err != nil {
 			return nil, err
 		}
 
-		if len(found) > 0 {
-			cells = found
+		if len(cells) > 0 {
 			break
 		}
 	}
