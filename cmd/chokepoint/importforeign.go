@@ -48,7 +48,12 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 			}
 		}
 
-		s, sum, err := in.results(o.from)
+		s := foreign.Source{File: in.name}
+		text, err := foreign.Text(in)
+		if err == nil {
+			s.Results, err = foreign.Read(text, o.from)
+		}
+
 		lost := in.close()
 		if foreign.Failed(err) && lost == nil {
 			failed = cmp.Or(failed, in.wrong(err))
@@ -66,6 +71,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		}
 
 		measured = true
+		sum := sha256.Sum256(text)
 		before, twice := first[sum]
 		if twice {
 			return app.Usage("name each file once", "import %s: it has the same content as %s",
@@ -110,17 +116,6 @@ type importedRun struct {
 	From   []string `json:"imported_from"`
 	// LeftOut lists the parts of the files that did not become trials, with the reasons.
 	LeftOut []string `json:"left_out,omitempty"`
-}
-
-// results parses the results of another program. sum is the hash of the content.
-func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte, err error) {
-	s.File = in.name
-	text, err := foreign.Text(in)
-	if err == nil {
-		s.Results, err = foreign.Read(text, format)
-	}
-
-	return s, sha256.Sum256(text), err
 }
 
 // factorName matches the name of a factor of an imported run.

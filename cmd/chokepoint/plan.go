@@ -316,28 +316,21 @@ func varyingFactors(cells []record.Factors) []string {
 	return slices.Sorted(maps.Keys(varying))
 }
 
-// groupText describes a single cell, or the number and common levels of several.
+// groupText describes a single cell by its varying factors, or by all if none vary. It describes several
+// cells by their number and common levels.
 func groupText(cells []record.Factors, varying []string) string {
-	if len(cells) == 1 {
-		return factorText(cells[0], varying)
-	}
-
 	common := cells[0].Clone()
 	apart := varyingFactors(cells)
 	maps.DeleteFunc(common, func(name, _ string) bool {
 		return !slices.Contains(varying, name) || slices.Contains(apart, name)
 	})
 	n := unit.Count(len(cells), "cell")
-	if len(common) == 0 {
+	switch {
+	case len(cells) == 1:
+		return cmp.Or(common.Key(), cells[0].Key())
+	case len(common) == 0:
 		return n
 	}
 
 	return common.Key() + " (" + n + ")"
-}
-
-// factorText describes a cell by its varying factors, or by all if none vary.
-func factorText(cell record.Factors, varying []string) string {
-	short := cell.Clone()
-	maps.DeleteFunc(short, func(name, _ string) bool { return !slices.Contains(varying, name) })
-	return cmp.Or(short.Key(), cell.Key())
 }
