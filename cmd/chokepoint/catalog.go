@@ -119,16 +119,13 @@ states wrongly.`,
 }
 
 func deviceRow(d catalogue.Device) []string {
-	return []string{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"),
-		portText(d), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
-}
-
-// portText describes a device's ports or, if they are unknown, the link that its study used.
-func portText(d catalogue.Device) string {
+	port := cmp.Or(d.Port, "-")
 	if d.Port == "" && d.Link != "" {
-		return "study's link " + d.Link
+		port = "study's link " + d.Link
 	}
-	return cmp.Or(d.Port, "-")
+
+	return []string{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"), port,
+		cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
 }
 
 func orDash(n int, unit string) string {

@@ -63,11 +63,17 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // addTarget adds the flags that select where a plan runs: in a new lab, in a running one, or with a peer.
+// They exclude each other.
 func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, peer string) {
 	o.addFlags(cmd.Flags())
 	addPeerFlags(cmd.Flags(), &to.Peer, peer)
 	cmd.Flags().StringVar(&to.Attach, "attach", "", attach)
-	oneLab(cmd)
+	for _, name := range append(newLabFlags, "driver") {
+		cmd.MarkFlagsMutuallyExclusive(name, "attach")
+		cmd.MarkFlagsMutuallyExclusive(name, "peer")
+	}
+
+	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
 }
 
 // useLab is the help of --attach in commands that run plans.
@@ -76,16 +82,6 @@ const useLab = "use this `LAB`, started by lab up"
 // newLabFlags lists the flags that describe a lab to create, whose routers are not real machines.
 var newLabFlags = []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
 	"queues"}
-
-// oneLab makes --attach and --peer mutually exclusive. Neither can be combined with a flag of labOptions.
-func oneLab(cmd *cobra.Command) {
-	for _, name := range append(newLabFlags, "driver") {
-		cmd.MarkFlagsMutuallyExclusive(name, "attach")
-		cmd.MarkFlagsMutuallyExclusive(name, "peer")
-	}
-
-	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
-}
 
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")

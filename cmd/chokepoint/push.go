@@ -66,16 +66,13 @@ func (p *program) transferring(flag string, cmd *cobra.Command) *cobra.Command {
 func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error) {
 	own, other = p.Dirs, p.Dirs
 	own.Store = ""
-	if place != "" && store.OnServer(p.place) {
+	switch {
+	case place != "" && store.OnServer(p.place):
 		return own, other, app.Usage("--store names a directory of this machine here",
 			"--store and --%s name two other stores", flag)
-	}
-
-	if place != "" {
+	case place != "":
 		other = other.At(place)
-	}
-
-	if place == "" && other.Store == "" {
+	case other.Store == "":
 		return own, other, app.Usage("such as --"+flag+
 			" postgres://USER@HOST/DATABASE, or set CHOKEPOINT_STORE to it", "the other store is not named")
 	}

@@ -293,14 +293,6 @@ func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 // CPU time to save memory. The limit matters for runs of a day, which have many long trials.
 const DocumentMemory = 80 << 20
 
-func failedTrials(failed, of int) error {
-	number := "and have no number"
-	if failed == 1 {
-		number = "and has no number"
-	}
-	return fmt.Errorf("%d of %s failed %s", failed, unit.Count(of, "trial"), number)
-}
-
 // outcome returns an ErrFailed if trials of a finished run failed or nothing was measured, and an
 // ErrThreshold if thresholds were missed. A failed trial does not count if a later attempt succeeded.
 func outcome(d *analysis.Document) error {
@@ -325,7 +317,13 @@ func outcome(d *analysis.Document) error {
 	}
 
 	if failed > 0 {
-		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+
+		have := "have"
+		if failed == 1 {
+			have = "has"
+		}
+
+		err := fmt.Errorf("%d of %s failed and %s no number", failed, unit.Count(len(last), "trial"), have)
+		err = check.WithHint(err, "chokepoint show "+d.Run.ID+
 			" gives the reasons; "+cmp.Or(help, "chokepoint resume "+d.Run.ID+" tries again"))
 		errs = append(errs, Mark(ErrFailed, err))
 	}
