@@ -224,7 +224,7 @@ func (a *App) release(ctx context.Context, held *labgrid.Held) (gone bool, err e
 	defer stop()
 	gone, err = held.Release(after)
 	if gone {
-		a.note("%s", lostPlace(held))
+		a.noteText(lostPlace(held))
 	}
 
 	return gone, Mark(lab.ErrDirty, err)

@@ -302,7 +302,7 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 		return nil, err
 	}
 
-	a.note("%s", done.Proof.Text)
+	a.noteText(done.Proof.Text)
 	return done.Proof, err
 }
 

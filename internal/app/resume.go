@@ -217,7 +217,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 func (a *App) putBack(ctx context.Context, run record.Run) error {
 	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
-		a.note("%s", text)
+		a.noteText(text)
 	}
 
 	switch {
@@ -239,7 +239,7 @@ func (a *App) RestoreAll(ctx context.Context) error {
 	defer a.Dirs.ClearRuntime()
 	r, err := lab.Restore(ctx, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
-		a.note("%s", text)
+		a.noteText(text)
 	}
 
 	return Dirty(err)

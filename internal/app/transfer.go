@@ -162,7 +162,7 @@ func (a *App) SendRecorded(ctx context.Context, team Dirs) error {
 
 			a.note("run %s was sent to %s", s.Run, place)
 			if s.Name != "" {
-				a.note("%s", NameNote(s))
+				a.noteText(NameNote(s))
 			}
 		}
 
