@@ -182,7 +182,7 @@ func (p *program) sink() progress.Sink {
 		return progress.JSON(p.Out)
 	}
 
-	if f, ok := p.Err.(*os.File); ok && p.ErrTTY {
+	if f, ok := asTerminal(p.Err); ok {
 		return progress.Live(f, registry.Catalogue())
 	}
 
@@ -224,8 +224,8 @@ func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int,
 // screen returns the width of the terminal on standard output (0 if there is none), and whether it supports
 // cursor movement and colours.
 func (s streams) screen() (width int, moves, colours bool) {
-	f, ok := s.Out.(*os.File)
-	if !ok || !s.OutTTY {
+	f, ok := asTerminal(s.Out)
+	if !ok {
 		return 0, false, false
 	}
 

@@ -24,9 +24,14 @@ import (
 // streams are the input and outputs of a command. Out receives the result, and Err receives messages and
 // progress. Colours and cursor movement are used only on a terminal.
 type streams struct {
-	In             io.Reader
-	Out, Err       io.Writer
-	OutTTY, ErrTTY bool
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// asTerminal returns the file of a stream, and whether the stream is a terminal.
+func asTerminal(stream any) (f *os.File, ok bool) {
+	f, ok = stream.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
 // program holds the state of one invocation. It is passed to every command.
@@ -45,14 +50,8 @@ type program struct {
 // newProgram returns a program with the streams and environment of the process.
 func newProgram(hard <-chan struct{}) *program {
 	p := &program{
-		streams: streams{
-			In:     os.Stdin,
-			Out:    os.Stdout,
-			Err:    os.Stderr,
-			OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
-			ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
-		},
-		App: app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Hurry: hard},
+		streams: streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr},
+		App:     app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Hurry: hard},
 	}
 	p.connect()
 	return p
@@ -66,7 +65,7 @@ func (p *program) connect() {
 		p.Ask = p.ask()
 	}
 
-	if in, ok := p.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+	if in, ok := asTerminal(p.In); ok {
 		p.Attended = true
 		p.AskCode = func(ctx context.Context, address string) (string, error) {
 			return p.askCode(ctx, int(in.Fd()), address)

@@ -120,7 +120,7 @@ func unknownFile(file, hint string) error {
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
-	if o.format == flentFormat && p.OutTTY && o.file == standard {
+	if _, tty := asTerminal(p.Out); tty && o.format == flentFormat && o.file == standard {
 		return app.Usage("add --output FILE, or send it to a file", "%s is not for a terminal", o.format)
 	}
 

@@ -543,10 +543,6 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 
 // undo restores the labs, even if ctx has been cancelled. A second Ctrl-C ends the wait.
 func (x *execution) undo(ctx context.Context) error {
-	if x.campaign == nil {
-		return nil
-	}
-
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	ended := make(chan error, 1)
