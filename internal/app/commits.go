@@ -18,7 +18,7 @@ type Commit struct{ Hash, Subject string }
 
 // Name returns the first twelve digits of the commit's hash, and its subject.
 func (c Commit) Name() string {
-	return strings.TrimSpace(c.Hash[:min(len(c.Hash), 12)] + " " + c.Subject)
+	return strings.TrimSpace(short(c.Hash) + " " + c.Subject)
 }
 
 // Builds builds commits of a repository. It works in a clone, so that the repository is not modified.
