@@ -105,24 +105,19 @@ func (p *program) pairOf(ctx context.Context, args []string) ([2]string, error) 
 func comparisonText(c *analysis.RunComparison, labels map[string]string, width int,
 	docs ...*analysis.Document) string {
 	var b builder
-	for _, r := range []struct {
-		name string
-		run  analysis.RunHead
-	}{{"A", c.A}, {"B", c.B}} {
-		by := "plan " + r.run.Plan
-		from := r.run.ImportedFrom
-		if len(from) > 0 {
-			by = "imported, measured by " + list(from)
+	for i, run := range []analysis.RunHead{c.A, c.B} {
+		by := "plan " + run.Plan
+		if len(run.ImportedFrom) > 0 {
+			by = "imported, measured by " + list(run.ImportedFrom)
 		}
 
-		for _, words := range []string{r.run.Device, r.run.Name} {
+		for _, words := range []string{run.Device, run.Name} {
 			if words != "" {
 				by = words + ", " + by
 			}
 		}
 
-		b.printf("%s  %s  %s, %s\n", r.name, r.run.ID, by,
-			r.run.Started.Local().Format("2006-01-02 15:04"))
+		b.printf("%c  %s  %s, %s\n", 'A'+i, run.ID, by, run.Started.Local().Format("2006-01-02 15:04"))
 	}
 
 	for i, d := range docs {
