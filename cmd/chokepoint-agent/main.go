@@ -68,9 +68,9 @@ func main() {
 }
 
 // usageError marks a wrong command line.
-type usageError struct{ text string }
+type usageError string
 
-func (e *usageError) Error() string { return e.text }
+func (e usageError) Error() string { return string(e) }
 
 func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages io.Writer) int {
 	err := command(ctx, args, conn)
@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages i
 	}
 
 	fmt.Fprintf(messages, "chokepoint-agent: error: %v\n", err)
-	_, wrong := errors.AsType[*usageError](err)
+	_, wrong := errors.AsType[usageError](err)
 	if !wrong {
 		return codeError
 	}
@@ -90,12 +90,12 @@ func run(ctx context.Context, args []string, conn io.ReadWriteCloser, messages i
 
 func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error {
 	if len(args) == 0 {
-		return &usageError{"no command"}
+		return usageError("no command")
 	}
 
 	role, sysctls, err := agent.Started(args)
 	if err != nil {
-		return &usageError{err.Error()}
+		return usageError(err.Error())
 	}
 
 	if role != "" {
@@ -117,7 +117,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		return environment(args[1:], conn)
 	}
 
-	return &usageError{fmt.Sprintf("unknown command %q", args[0])}
+	return usageError(fmt.Sprintf("unknown command %q", args[0]))
 }
 
 func say(w io.Writer, text string) error {

@@ -23,13 +23,13 @@ func observe(ctx context.Context, args []string, out io.Writer) error {
 	every := flags.Duration("interval", time.Second, "")
 	count := flags.Int("count", 0, "")
 	if err := flags.Parse(args); err != nil {
-		return &usageError{"probe: " + err.Error()}
+		return usageError("probe: " + err.Error())
 	}
 
 	if *every < time.Millisecond || *every > time.Hour || *count < 0 {
-		return &usageError{fmt.Sprintf(
+		return usageError(fmt.Sprintf(
 			"probe: an interval of %s and a count of %d are not possible: 1ms to 1h, and 0 or more",
-			*every, *count)}
+			*every, *count))
 	}
 
 	list, err := chosen(flags.Args())
@@ -55,8 +55,8 @@ func chosen(names []string) ([]probe.Probe, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(p probe.Probe) bool { return p.Name == name })
 		if i < 0 {
-			return nil, &usageError{fmt.Sprintf("probe: no source %q; there are %s", name,
-				strings.Join(probe.Names(all), ", "))}
+			return nil, usageError(fmt.Sprintf("probe: no source %q; there are %s", name,
+				strings.Join(probe.Names(all), ", ")))
 		}
 
 		list = append(list, all[i])
@@ -82,7 +82,7 @@ func sources(out io.Writer, list []probe.Probe) error {
 
 func environment(args []string, out io.Writer) error {
 	if len(args) > 0 {
-		return &usageError{fmt.Sprintf("environment takes no argument, got %q", args[0])}
+		return usageError(fmt.Sprintf("environment takes no argument, got %q", args[0]))
 	}
 
 	text, err := json.MarshalIndent(probe.Fingerprint(probe.Root{}), "", "  ")
