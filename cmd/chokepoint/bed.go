@@ -90,8 +90,7 @@ exit code is 1, so that a cron job on another machine can alarm.`,
 
 // bedStatus prints testbeds. The error that it returns names each testbed that is silent.
 func (p *program) bedStatus(beds []store.Bed, now time.Time) (err error) {
-	head := []string{"TESTBED", "HOST", "SEEN", "JOB", "LAST JOB", "NEXT"}
-	err = printList(p, beds, head, func(b store.Bed) []string {
+	err = printList(p, beds, "TESTBED | HOST | SEEN | JOB | LAST JOB | NEXT", func(b store.Bed) []any {
 		job, last, next := "-", "-", "-"
 		if b.Job != nil {
 			job = b.Job.Why + ", " + b.Job.Step
@@ -107,7 +106,7 @@ func (p *program) bedStatus(beds []store.Bed, now time.Time) (err error) {
 			}
 		}
 
-		return []string{b.Name, b.Host, b.Seen.Local().Format("2006-01-02 15:04"), job, last, next}
+		return []any{b.Name, b.Host, b.Seen.Local().Format("2006-01-02 15:04"), job, last, next}
 	})
 	for _, b := range beds {
 		if why := b.Silent(now); why != "" {

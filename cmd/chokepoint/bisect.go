@@ -209,7 +209,7 @@ func (o *bisectOptions) commits(ctx context.Context, p *program) (app.Builds,
 
 // bisectionText formats a bisection: the answer, and a table of what was measured.
 func bisectionText(x *analysis.Bisection) string {
-	rows := grid{{"VERSION", "SIDE", "BOOTS", "÷ GOOD", "INTERVAL"}}
+	rows := heading("VERSION | SIDE | BOOTS | ÷ GOOD | INTERVAL")
 	for _, v := range x.Versions {
 		switch {
 		case v.Skipped != "":
@@ -221,7 +221,7 @@ func bisectionText(x *analysis.Bisection) string {
 				interval = "×" + unit.Significant(v.Low, 4) + " to ×" + unit.Significant(v.High, 4)
 			}
 
-			rows.add(v.Name, v.Side, fmt.Sprint(v.Boots), ratio, interval)
+			rows.add(v.Name, v.Side, v.Boots, ratio, interval)
 		}
 	}
 

@@ -55,9 +55,9 @@ commands takes.`,
 			if err != nil {
 				return err
 			}
-			return printList(p, c.Sources, []string{"SOURCE", "ABOUT", "PUBLISHED", "LICENCE", "ADDRESS"},
-				func(s catalogue.Source) []string {
-					return []string{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
+			return printList(p, c.Sources, "SOURCE | ABOUT | PUBLISHED | LICENCE | ADDRESS",
+				func(s catalogue.Source) []any {
+					return []any{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
 				})
 		},
 	}, "print one JSON object per row")
@@ -79,8 +79,8 @@ func cipherAdvice(c *catalogue.Catalogue) string {
 	return b.String()
 }
 
-func speedRow(s catalogue.Speed) []string {
-	return []string{s.Device, s.Algorithm, s.Operation, s.Text(), orDash(s.Block, " B"), s.Source,
+func speedRow(s catalogue.Speed) []any {
+	return []any{s.Device, s.Algorithm, s.Operation, s.Text(), orDash(s.Block, " B"), s.Source,
 		cmp.Or(s.Mode, "-")}
 }
 
@@ -105,8 +105,8 @@ states wrongly.`,
 			devices := without(c.Devices, func(d catalogue.Device) bool {
 				return source != "" && d.Source != source
 			})
-			err = printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
-				"SYSTEM", "SOURCE"}, deviceRow)
+			err = printList(p, devices,
+				"DEVICE | SOC | ARCHITECTURE | CORES | CLOCK | PORT | SYSTEM | SOURCE", deviceRow)
 			noted := without(devices, func(d catalogue.Device) bool { return d.Note == "" })
 			return p.withNote(err, paragraph(each(noted, func(d catalogue.Device) string {
 				return d.Name + ": note: " + d.Note
@@ -118,13 +118,13 @@ states wrongly.`,
 	return addJSON(cmd, "print one JSON object per device")
 }
 
-func deviceRow(d catalogue.Device) []string {
+func deviceRow(d catalogue.Device) []any {
 	port := cmp.Or(d.Port, "-")
 	if d.Port == "" && d.Link != "" {
 		port = "study's link " + d.Link
 	}
 
-	return []string{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"), port,
+	return []any{d.Name, d.SoC, d.Arch, orDash(d.Cores, ""), orDash(d.ClockMHz, " MHz"), port,
 		cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
 }
 
@@ -252,8 +252,8 @@ explain.`,
 				return p.printBeside(rows, d)
 			}
 
-			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
-				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
+			err = printList(p, rows, "ROW | DEVICE | TUNNEL | PROTOCOL | STREAMS | MTU | IP | CONDITIONS | "+
+				"RATE | RETRANSMITS | CPU | PACKETS | HOW | SOURCE", resultRow)
 			return p.withNote(err, notesText(rows)+impossibleText(c,
 				rows))
 		},
@@ -309,7 +309,7 @@ func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	return strings.Join(each(reasons, impossible), "")
 }
 
-func resultRow(r catalogue.Result) []string {
+func resultRow(r catalogue.Result) []any {
 	retransmits := "-"
 	cpu := "-"
 	packets := "-"
@@ -333,7 +333,7 @@ func resultRow(r catalogue.Result) []string {
 		size = fmt.Sprint("packet ", r.Packet)
 	}
 
-	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orDash(r.Streams, ""), size,
+	return []any{r.Row, r.Device, r.Tunnel, r.Protocol, orDash(r.Streams, ""), size,
 		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, howOf(r),
 		r.Source}
 }
@@ -426,15 +426,14 @@ func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Res
 		return errors.New("no two results of these devices are alike in all else that both state")
 	}
 
-	err := printList(p, pairs, []string{"A", "ROW", "RATE", "HOW", "B", "ROW", "RATE", "HOW", "B ÷ A", "A AT",
-		"ONLY ONE STATES"}, func(x pair) []string {
+	const head = "A | ROW | RATE | HOW | B | ROW | RATE | HOW | B ÷ A | A AT | ONLY ONE STATES"
+	err := printList(p, pairs, head, func(x pair) []any {
 		at := x.A
 		at.Device = ""
 		at.Source = ""
 		at.Measured = ""
-		return []string{x.A.Device, strconv.Itoa(x.A.Row), x.A.Rate(), howOf(x.A), x.B.Device,
-			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
-			list(x.Unstated)}
+		return []any{x.A.Device, x.A.Row, x.A.Rate(), howOf(x.A), x.B.Device, x.B.Row, x.B.Rate(), howOf(x.B),
+			ratioText(x.Ratio), model.Words(at), list(x.Unstated)}
 	})
 	return p.withNote(err, impossibleText(c, slices.Concat(of, against)))
 }
@@ -462,8 +461,9 @@ func (p *program) printBeside(rows []catalogue.Result, d *analysis.Document) err
 			unit.Count(len(rows), "published result"))
 	}
 
-	err := printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
-		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
+	const head = "ROW | DEVICE | PUBLISHED | HOW | OWN CELL | OWN | HOW | OWN ÷ PUBLISHED | VALIDITY | " +
+		"ONLY ONE STATES"
+	err := printList(p, pairs, head, func(x beside) []any {
 		how := x.Own.How()
 		if x.Own.Lab != "" {
 			how += ", in lab " + x.Own.Lab
@@ -473,7 +473,7 @@ func (p *program) printBeside(rows []catalogue.Result, d *analysis.Document) err
 			how += ", measured by " + x.Own.Tool
 		}
 
-		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
+		return []any{x.Published.Row, x.Published.Device, x.Published.Rate(),
 			whereOf(x.Published), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
 			x.Own.Grade, list(x.Unstated)}
 	})
@@ -519,8 +519,8 @@ func (p *program) modelErrors(ctx context.Context, run string, rows bool) error 
 
 func errorsText(scores []model.Errors, rows bool, width int) string {
 	var b builder
-	lines := grid{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN SIZE", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
-		"≤ 10 %", "≤ 25 %", "≤ 50 %", "≤ 100 %", "MORE"}}
+	lines := heading("MODEL | ESTIMATES | REFUSED | MEDIAN SIZE | p10 TO p90 | LEAST TO MOST | ≤ 5 % | " +
+		"≤ 10 % | ≤ 25 % | ≤ 50 % | ≤ 100 % | MORE")
 	for _, e := range scores {
 		line := []string{e.Model, strconv.Itoa(e.N), strconv.Itoa(e.Refused), "-", "-", "-"}
 		if e.N > 0 {
@@ -547,11 +547,11 @@ func errorsText(scores []model.Errors, rows bool, width int) string {
 			continue
 		}
 
-		lines := grid{{"  MEASURED", "ESTIMATED", "ERROR", "OF"}}
+		lines := heading("  MEASURED | ESTIMATED | ERROR | OF")
 		for _, s := range e.Scores {
 			if s.Refused == "" {
-				lines.add("  "+unit.Bitrate(s.MeasuredBps).String(),
-					unit.Bitrate(s.EstimatedBps).String(), signed(s.Error), s.Of)
+				lines.add("  "+unit.Bitrate(s.MeasuredBps).String(), unit.Bitrate(s.EstimatedBps),
+					signed(s.Error), s.Of)
 			}
 		}
 

@@ -30,8 +30,8 @@ evp).`,
 	},
 		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
-			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
-				"SOURCE", "MODE"}, speedRow)
+			err := printList(p, c.Speeds,
+				"DEVICE | ALGORITHM | OPERATION | SPEED | BLOCK | SOURCE | MODE", speedRow)
 			return p.withNote(err, cipherAdvice(c))
 		},
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
@@ -163,8 +163,9 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 			d.Run.ID, unit.Count(len(speeds), "published speed"))
 	}
 
-	err := printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
-		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {
+	const head = "DEVICE | ALGORITHM | OPERATION | BLOCK | PUBLISHED | OWN CELL | OWN | OWN ÷ PUBLISHED | " +
+		"INTERVAL | VALIDITY | PUBLISHED BY"
+	err := printList(p, pairs, head, func(x besideSpeed) []any {
 		s := x.Published
 		own := s
 		own.Value = &x.Own.Median
@@ -173,7 +174,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 			interval = ratioText(x.Low) + " to " + ratioText(x.High)
 		}
 
-		return []string{s.Device, s.Algorithm, s.Operation, orDash(s.Block, " B"), s.Text(), x.Own.Label,
+		return []any{s.Device, s.Algorithm, s.Operation, orDash(s.Block, " B"), s.Text(), x.Own.Label,
 			own.Text(), ratioText(x.Ratio), interval, x.Own.Grade,
 			cmp.Or(x.Differs, "openssl -evp")}
 	})
@@ -190,10 +191,9 @@ power under load, and the run's idle power beside power that a study calls norma
 	},
 		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {
-			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},
-				func(w catalogue.Power) []string {
-					return []string{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
-				})
+			return printList(p, c.Powers, "DEVICE | LOAD | POWER | SOURCE", func(w catalogue.Power) []any {
+				return []any{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
+			})
 		},
 		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besidePowers(c.Powers, d) })
 }
@@ -227,13 +227,13 @@ func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) e
 			unit.Count(len(powers), "published one"))
 	}
 
-	err := printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
-		"VALIDITY", "SOURCE"}, func(x besidePower) []string {
+	const head = "DEVICE | LOAD | PUBLISHED | OWN CELL | OWN | OWN ÷ PUBLISHED | VALIDITY | SOURCE"
+	err := printList(p, pairs, head, func(x besidePower) []any {
 		ratio := ratioText(x.Low)
 		if x.Low != x.High {
 			ratio += " to " + ratioText(x.High)
 		}
-		return []string{x.Published.Device, x.Published.Load, x.Published.Watts(), x.Own.Label,
+		return []any{x.Published.Device, x.Published.Load, x.Published.Watts(), x.Own.Label,
 			strconv.FormatFloat(x.Own.Median, 'g', 3, 64) + " W", ratio, x.Own.Grade, x.Published.Source}
 	})
 	return p.withNote(err, inPlaceText(d))

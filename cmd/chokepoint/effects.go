@@ -214,7 +214,7 @@ func effectsText(e model.Effects, width int) string {
 // mainText formats effects as a table or, if that does not fit, as sentences.
 func mainText(effects []model.Effect, width int) string {
 	const interval, settings = 4, 5 // columns
-	rows := grid{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
+	rows := heading("FACTOR | LEVEL | AGAINST | RATE | INTERVAL | SETTINGS | BLOCKS | VERDICT")
 	var sentences []string
 	intervals := false
 	for _, x := range effects {
@@ -225,7 +225,7 @@ func mainText(effects []model.Effect, width int) string {
 			r[interval] = unit.Times(x.Ratio.Low) + " to " + unit.Times(x.Ratio.High)
 		}
 
-		rows.add(r...)
+		rows = append(rows, r)
 		sentences = append(sentences, fmt.Sprintf("%s: %s against %s %s, interval %s, %s, %s: %s", r[0], r[1],
 			r[2], r[3], r[interval], unit.Count(x.Settings, "setting"), unit.Count(x.Blocks, "block"), r[7]))
 	}

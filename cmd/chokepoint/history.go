@@ -202,7 +202,7 @@ func historyText(h *history.History) string {
 		return b.String()
 	}
 
-	rows := grid{{"CELL", "METRIC", "HISTORY", "LATEST", "SINCE FIRST", "RUNS", "LAST CHANGE"}}
+	rows := heading("CELL | METRIC | HISTORY | LATEST | SINCE FIRST | RUNS | LAST CHANGE")
 	for i := range h.Cells {
 		c := &h.Cells[i]
 		var values []float64
@@ -226,7 +226,7 @@ func historyText(h *history.History) string {
 
 		name := c.Metric.Name
 		rows.add(c.Label, metrics.Label(name), spark(c.Points), metrics.Say(name, last), since,
-			strconv.Itoa(len(values)), change)
+			len(values), change)
 	}
 
 	b.WriteString(table(rows, 0))
@@ -236,7 +236,7 @@ func historyText(h *history.History) string {
 // addCell appends the runs and changes of a cell.
 func (b *builder) addCell(c *history.Cell) {
 	b.printf("%s: %s  %s  id %s\n\n", c.Label, metrics.Label(c.Metric.Name), spark(c.Points), c.ID)
-	rows := grid{{"DATE", "RUN", "FIRMWARE", "KERNEL", "N", "MEDIAN", "INTERVAL", "VALIDITY", "CHANGE"}}
+	rows := heading("DATE | RUN | FIRMWARE | KERNEL | N | MEDIAN | INTERVAL | VALIDITY | CHANGE")
 	for _, p := range c.Points {
 		if p.GapDays > 0 {
 			rows.add("…", fmt.Sprintf("%v days without a run", p.GapDays), "", "", "", "", "", "", "")

@@ -154,12 +154,12 @@ func newLabListCommand(p *program) *cobra.Command {
 					Detached: i.Detached,
 					Alive:    i.Alive(),
 				}
-			}), nil, shownLab.row)
+			}), "", shownLab.row)
 		},
 	}, "print one JSON object per lab")
 }
 
-func (s shownLab) row() []string {
+func (s shownLab) row() []any {
 	state := "of a run"
 	switch {
 	case !s.Alive:
@@ -167,7 +167,7 @@ func (s shownLab) row() []string {
 	case s.Detached:
 		state = "up"
 	}
-	return []string{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
+	return []any{s.ID, s.Topology, state, s.Started.Format(time.DateTime)}
 }
 
 // findLab returns the detached lab with this name. If name is empty, it returns the only lab, unless that lab

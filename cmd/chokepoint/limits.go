@@ -352,10 +352,10 @@ func (l limits) text() string {
 	}
 
 	b.WriteString("\n")
-	rows := grid{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
+	rows := heading(" | packet | payload | on the wire | packets | goodput | of the line | ")
 	row := func(name string, p packetLimit) {
 		rows.add(name, fmt.Sprint(p.Packet, " B"), fmt.Sprint(p.Payload, " B"),
-			fmt.Sprint(p.Wire, " B"), unit.PacketRate(p.Rate).String(), unit.Bitrate(p.Goodput).String(),
+			fmt.Sprint(p.Wire, " B"), unit.PacketRate(p.Rate), unit.Bitrate(p.Goodput),
 			unit.Percent(p.Ratio), "")
 	}
 	row("TCP", l.TCP)
@@ -369,7 +369,7 @@ func (l limits) text() string {
 
 	b.WriteString(table(rows, tabwriter.AlignRight))
 	if len(l.MTUs) > 0 {
-		rows = grid{{"", "MTU", "TCP goodput", "less", "fragments", ""}}
+		rows = heading(" | MTU | TCP goodput | less | fragments | ")
 		for _, m := range l.MTUs {
 			var notes []string
 			less := unit.Percent(m.Loss)
@@ -383,7 +383,7 @@ func (l limits) text() string {
 			}
 
 			rows.add(list(notes), fmt.Sprint(m.MTU, " B"),
-				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), "")
+				unit.Bitrate(m.Goodput), less, m.Fragments, "")
 		}
 
 		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
@@ -411,7 +411,7 @@ func (l limits) text() string {
 
 // picture draws a packet: one row per layer, with the offsets of its first and last byte.
 func picture(parts []overhead.Part) string {
-	rows := grid{{"", "bytes", "from", "to", ""}}
+	rows := heading(" | bytes | from | to | ")
 	at := 0
 	whole := 0
 	for _, p := range parts {
@@ -419,8 +419,8 @@ func picture(parts []overhead.Part) string {
 	}
 
 	for _, p := range parts {
-		rows.add("  "+p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
-			fmt.Sprint(at+p.Bytes-1), bar(.9*float64(p.Bytes)/float64(whole))) // to fit 80 columns
+		share := .9 * float64(p.Bytes) / float64(whole) // to fit 80 columns
+		rows.add("  "+p.Name, p.Bytes, at, at+p.Bytes-1, bar(share))
 		at += p.Bytes
 	}
 

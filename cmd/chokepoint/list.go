@@ -49,7 +49,7 @@ var shrinking = [...]struct{ column, least int }{{0, minuteOfID}, {2, 8}, {3, 6}
 
 // listText formats runs for a width in columns; 0 means unlimited.
 func listText(runs []store.Head, now time.Time, width int) string {
-	rows := grid{{"RUN", "WHEN", "DEVICE", "PLAN", "VARIED", "BEST", "IN"}}
+	rows := heading("RUN | WHEN | DEVICE | PLAN | VARIED | BEST | IN")
 	short := shortIDs(runs)
 	ids := 0
 	for i, r := range runs {

@@ -92,13 +92,17 @@ func (p *program) coloured(v any, text string) error {
 }
 
 // printList prints items: one JSON object per line with --json, else a table with the heading head.
-func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
+func printList[T any](p *program, items []T, head string, row func(T) []any) error {
 	var all grid
-	if len(items) > 0 && head != nil {
-		all.add(head...)
+	if len(items) > 0 && head != "" {
+		all = heading(head)
 	}
 
-	return printLines(p, items, layout(append(all, each(items, row)...), p.width()))
+	for _, x := range items {
+		all.add(row(x)...)
+	}
+
+	return printLines(p, items, layout(all, p.width()))
 }
 
 // printLines prints items: one JSON object per line with --json, else text.
@@ -156,7 +160,12 @@ func paragraph(lines []string) string {
 // grid is a table. It holds rows, and each row holds cells.
 type grid [][]string
 
-func (g *grid) add(cells ...string) { *g = append(*g, cells) }
+// heading returns a table with one row. Vertical bars separate its cells in text.
+func heading(text string) grid { return grid{strings.Split(text, " | ")} }
+
+func (g *grid) add(cells ...any) {
+	*g = append(*g, each(cells, func(c any) string { return fmt.Sprint(c) }))
+}
 
 // table formats rows in columns. It passes flags to text/tabwriter.
 func table(rows grid, flags uint) string {

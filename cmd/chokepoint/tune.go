@@ -137,7 +137,7 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 
 // changesText lists changes and their reasons.
 func changesText(all []tuning.Change) string {
-	rows := grid{{"CHANGE", "WHY", "RISK"}}
+	rows := heading("CHANGE | WHY | RISK")
 	for _, c := range all {
 		rows.add(c.String(), c.Why, cmp.Or(c.Risk, "–"))
 	}

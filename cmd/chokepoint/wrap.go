@@ -143,7 +143,7 @@ func narrowed(rows grid, width int) string {
 				}
 			}
 
-			out.add(line...)
+			out = append(out, line)
 		}
 	}
 
