@@ -389,7 +389,7 @@ type beside struct {
 }
 
 // circumstances lists the fields that the user's run lacks, or for which it uses other words than studies do.
-var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
+var circumstances = strings.Fields("device source measured condition queue clock firewall")
 
 // ratioOf returns b ÷ a, and the fields that only one of the two results has. The ratio is 0 if the results
 // differ in a field that is not in aside.

@@ -24,7 +24,7 @@ import (
 )
 
 // historyFormats lists the formats of a history, the default first.
-var historyFormats = []string{"text", "json", "csv", "html", "svg"}
+var historyFormats = strings.Fields("text json csv html svg")
 
 func newHistoryCommand(p *program) *cobra.Command {
 	var o app.HistoryOptions

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +94,7 @@ to within two minutes. A new import replaces an earlier one.`,
 	f.StringVar(&into, "into", "latest", "the `RUN` that the recording belongs to")
 	o.labels.addFlags(f)
 	for _, flag := range []string{"into", "undo", "clock-wrong"} {
-		for _, foreign := range []string{"from", "set", "name", "device", "note"} {
+		for foreign := range strings.FieldsSeq("from set name device note") {
 			cmd.MarkFlagsMutuallyExclusive(foreign, flag)
 		}
 	}

@@ -68,7 +68,7 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 	o.addFlags(cmd.Flags())
 	addPeerFlags(cmd.Flags(), &to.Peer, peer)
 	cmd.Flags().StringVar(&to.Attach, "attach", "", attach)
-	for _, name := range append(newLabFlags, "driver") {
+	for _, name := range slices.Concat(newLabFlags, []string{"driver"}) {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 	}
@@ -80,8 +80,7 @@ func addTarget(cmd *cobra.Command, o *labOptions, to *app.RunOptions, attach, pe
 const useLab = "use this `LAB`, started by lab up"
 
 // newLabFlags lists the flags that describe a lab to create, whose routers are not real machines.
-var newLabFlags = []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "kernel-package",
-	"queues"}
+var newLabFlags = strings.Fields("lab cpus memory cpu-model image kernel kernel-package queues")
 
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")

@@ -22,9 +22,9 @@ import (
 // tunnelNames lists the tunnels of plans, and further encapsulations.
 func tunnelNames() []string {
 	names := slices.Clone(registry.Catalogue().Of(string(factor.Tunnel)).Levels)
-	names = append(names, "openvpn-udp", "openvpn-cbc-sha1", "openvpn-cbc-sha256", "openvpn-tcp-cbc-sha1",
-		"openvpn-tcp-cbc-sha256", "vxlan", "gre", "ipip")
-	for _, suite := range []string{"aead", "cbc-sha1", "cbc-sha256", "cbc-sha384", "cbc-sha512"} {
+	names = append(names, strings.Fields("openvpn-udp openvpn-cbc-sha1 openvpn-cbc-sha256 "+
+		"openvpn-tcp-cbc-sha1 openvpn-tcp-cbc-sha256 vxlan gre ipip")...)
+	for suite := range strings.FieldsSeq("aead cbc-sha1 cbc-sha256 cbc-sha384 cbc-sha512") {
 		names = append(names, "esp-"+suite, "esp-"+suite+"-natt")
 	}
 

@@ -41,13 +41,13 @@ func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 const acceptNew = "accept-new"
 
 // machineFlags lists the names of the flags that addMachineFlags adds.
-var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
-	"router-wan", "data-port", "ssh-config", acceptNew}
+var machineFlags = strings.Fields("client router server client-address server-address router-lan " +
+	"router-wan data-port ssh-config " + acceptNew)
 
 // addMachines adds the machine flags to a command that also accepts a lab. A command line cannot use both.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
 	addMachineFlags(cmd.Flags(), m)
-	for _, name := range append(newLabFlags, "attach", "peer") {
+	for _, name := range slices.Concat(newLabFlags, []string{"attach", "peer"}) {
 		for _, machine := range machineFlags {
 			if cmd.Flags().Lookup(name) != nil && (name != "lab" || machine != acceptNew) {
 				cmd.MarkFlagsMutuallyExclusive(name, machine)
@@ -77,7 +77,7 @@ func flagOf(key string) string {
 		return "--driver"
 	}
 
-	if slices.Contains(machineFlags[:], flag) {
+	if slices.Contains(machineFlags, flag) {
 		return "--" + flag
 	}
 

@@ -126,7 +126,7 @@ counts the rates to which a model does not apply.`,
 		"predict the speed of the algorithm `NAME`, such as aes-128-gcm, instead of a rate")
 	f.BoolVar(&ofModels, "errors", false, "show the errors of the models instead of a prediction")
 	f.BoolVar(&rows, "rows", false, "with --errors: also list every estimate")
-	for _, name := range []string{"tunnel", "protocol", "ip", "direction", "streams", "mtu", "packet-size"} {
+	for name := range strings.FieldsSeq("tunnel protocol ip direction streams mtu packet-size") {
 		cmd.MarkFlagsMutuallyExclusive("cipher", name)
 		cmd.MarkFlagsMutuallyExclusive("errors", name)
 	}
@@ -134,7 +134,7 @@ counts the rates to which a model does not apply.`,
 	cmd.MarkFlagsMutuallyExclusive("cipher", "run")
 
 	addBundles(cmd, &bundles)
-	for _, name := range []string{"device", "cipher", "clock", "bundles"} {
+	for name := range strings.FieldsSeq("device cipher clock bundles") {
 		cmd.MarkFlagsMutuallyExclusive("errors", name)
 	}
 

@@ -202,10 +202,10 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 
 // homeless lists the commands that do not use the program's directories. One of them, plan check, may need
 // the directories for a lab and prepares them itself.
-var homeless = []string{"x", "help", "plan", "peer", "completion", "man"}
+var homeless = strings.Fields("x help plan peer completion man")
 
 // runless lists further commands that neither read nor write runs.
-var runless = []string{"lab", "watch", "doctor", "limits", "advise"}
+var runless = strings.Fields("lab watch doctor limits advise")
 
 // atStore selects the store given by --store.
 func (p *program) atStore(cmd *cobra.Command, name string) error {
@@ -223,7 +223,7 @@ func (p *program) atStore(cmd *cobra.Command, name string) error {
 }
 
 // recording lists the commands that create runs or add to them.
-var recording = []string{"run", "resume", "tune", "upgrade", "bisect", "import"}
+var recording = strings.Fields("run resume tune upgrade bisect import")
 
 // records reports whether a command is in recording, or is diagnose with --prove.
 func records(cmd *cobra.Command, name string) bool {

@@ -14,8 +14,8 @@ import (
 )
 
 // formats lists the formats of a report. The first is the default.
-var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "csv-long", "benchstat", "ministat",
-	"openmetrics", junitFormat, "wg-bench", flentFormat, articleFormat}
+var formats = strings.Fields("html md csv json text svg png csv-long benchstat ministat openmetrics " +
+	junitFormat + " wg-bench " + flentFormat + " " + articleFormat)
 
 const junitFormat = "junit"
 

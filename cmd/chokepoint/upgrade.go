@@ -83,7 +83,7 @@ func (o *versionOptions) addFlags(cmd *cobra.Command) {
 	o.lab.addFlags(cmd.Flags())
 	f := cmd.Flags()
 	// The versions on the command line replace these flags.
-	for _, name := range []string{"image", "kernel", "modules", "kernel-package"} {
+	for name := range strings.FieldsSeq("image kernel modules kernel-package") {
 		f.Lookup(name).Hidden = true
 	}
 

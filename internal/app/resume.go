@@ -344,7 +344,7 @@ func otherPeerVersion(run *record.Run, is string) []string {
 }
 
 // pathFacts lists the facts about a path between two machines that must not change.
-var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
+var pathFacts = strings.Fields("near far nat mtu route")
 
 // standsOn reports whether a resumed run requires a fact of a node to be unchanged.
 func standsOn(name string) bool {
@@ -358,8 +358,8 @@ func standsOn(name string) bool {
 }
 
 // bedFacts lists the facts of a node that must not change in a resumed run. Some are prefixes of names.
-var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
-	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
+var bedFacts = strings.Fields("cpu_model cpu_threads cpu_online cpu_smt kernel machine product hypervisor " +
+	"governor boot: mitigation: guest_")
 
 // otherBed describes the differences between the labs of two runs, for the nodes that both labs have.
 func otherBed(was, is *record.Run) (out []string) {
