@@ -8,23 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// furtherCodes lists the exit codes of commands except 0, 1, 2 and 130, which all commands have.
-var furtherCodes = map[string][]int{
-	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
-	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
-	"chokepoint tune":        {codeFailed, codeDirty},
-	"chokepoint diagnose":    {codeDirty},
-	"chokepoint compare":     {codeThreshold},
-	"chokepoint history":     {codeThreshold},
-	"chokepoint upgrade":     {codeThreshold, codeDirty},
-	"chokepoint bisect":      {codeThreshold, codeDirty},
-	"chokepoint doctor":      {codeDirty},
-	"chokepoint lab init":    {codeDirty},
-	"chokepoint lab conform": {codeDirty},
-	"chokepoint plan check":  {codeDirty},
-	"chokepoint lab check":   {codeDirty},
-	"chokepoint lab down":    {codeDirty},
-	"chokepoint lab restore": {codeDirty},
+// furtherCodes lists the commands that have a code except 0, 1, 2 and 130, which all commands have.
+var furtherCodes = map[int]string{
+	codeFailed:    "run, resume, tune",
+	codeThreshold: "run, resume, compare, history, upgrade, bisect",
+	codeDirty: "run, resume, tune, diagnose, upgrade, bisect, doctor, lab init, lab conform, plan check, " +
+		"lab check, lab down, lab restore",
 }
 
 // showHelp prints the help of a command to standard output.
@@ -99,7 +88,14 @@ func exitCodes(cmd *cobra.Command) []int {
 		return []int{codeOK, codeError, codeUsage}
 	}
 
-	codes := append([]int{codeOK, codeError, codeUsage, codeInterrupted}, furtherCodes[cmd.CommandPath()]...)
+	codes := []int{codeOK, codeError, codeUsage, codeInterrupted}
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	for code, commands := range furtherCodes {
+		if slices.Contains(strings.Split(commands, ", "), name) {
+			codes = append(codes, code)
+		}
+	}
+
 	for _, sub := range cmd.Commands() {
 		codes = append(codes, exitCodes(sub)...)
 	}
