@@ -120,7 +120,7 @@ func runBisect(ctx context.Context, o bisectOptions, names []string, p *program)
 		if log, err = userfile.Create(o.markdown); err != nil {
 			return err
 		}
-		defer closing(&err, log.Abort)
+		defer app.Closing(&err, log.Abort)
 	}
 
 	if o.build != "" && fresh { // --resume looks for the directory of the builds

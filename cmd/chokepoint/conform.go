@@ -59,7 +59,7 @@ func (p *program) conform(ctx context.Context, o labOptions, file string) (err e
 		if out, err = userfile.Create(file); err != nil {
 			return err
 		}
-		defer closing(&err, out.Abort)
+		defer app.Closing(&err, out.Abort)
 	}
 
 	var asked record.Run

@@ -128,9 +128,6 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// closing calls close and joins its error to err, for use with defer.
-func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
-
 // list joins words with commas.
 func list(words []string) string { return strings.Join(words, ", ") }
 

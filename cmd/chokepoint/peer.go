@@ -93,7 +93,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // listen only on the router's side
 			return err
 		}
-		defer closing(&err, end)
+		defer app.Closing(&err, end)
 	}
 
 	if o.bind != "" {

@@ -180,7 +180,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if err != nil {
 		return err
 	}
-	defer closing(&err, out.Abort)
+	defer app.Closing(&err, out.Abort)
 	content, err := o.render(doc)
 	if err == nil {
 		err = out.Commit(content)

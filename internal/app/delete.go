@@ -32,7 +32,7 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer Closing(&err, st.Close)
 	heads, err := st.Runs(ctx)
 	if err != nil {
 		return out, err
@@ -73,7 +73,7 @@ func (d Dirs) Delete(ctx context.Context, names []string, keep int) (out Deletio
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, ours.Close()) }()
+	defer Closing(&err, ours.Close)
 	for _, h := range doomed { // remove directories first, because the store needs free space to delete runs
 		if err := d.removeRun(h.ID); err != nil {
 			return out, err
@@ -178,7 +178,7 @@ func (d Dirs) Compact(ctx context.Context) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer Closing(&err, st.Close)
 	alive, err := st.Alive("")
 	if err == nil && (alive || len(living) > 0 && d.Store == "") {
 		which := cmp.Or(append(living, "of another user or session")...)

@@ -53,6 +53,9 @@ func Leaves(err error) []error {
 	return []error{err}
 }
 
+// Closing calls close and joins its error to err, for use with defer.
+func Closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
+
 // Hinted returns an error with a formatted text. If hint is not empty, the error has this hint.
 func Hinted(hint, format string, args ...any) error {
 	return check.WithHint(fmt.Errorf(format, args...), hint)

@@ -42,7 +42,7 @@ func (a *App) History(ctx context.Context, o HistoryOptions) (h *history.History
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer Closing(&err, st.Close)
 	r := results{st, map[string]*record.Results{}}
 	runs, err := a.historyRuns(ctx, r, &o)
 	if err != nil {

@@ -128,7 +128,7 @@ type execution struct {
 // whole executes the campaign. It first opens everything that may fail, so that no result is lost. It then
 // runs the campaign, restores the lab, and reports.
 func (x *execution) whole(ctx context.Context) (result *Result, err error) {
-	defer func() { err = errors.Join(err, x.shut()) }()
+	defer Closing(&err, x.shut)
 	if err := x.open(ctx); err != nil {
 		return nil, err
 	}

@@ -208,7 +208,7 @@ func (d Dirs) Rename(ctx context.Context, run, name string) (id string, err erro
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	defer Closing(&err, st.Close)
 	id, err = st.Resolve(ctx, run)
 	if err != nil {
 		return "", ofRequest(err)

@@ -27,7 +27,7 @@ func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, from.Close()) }()
+	defer Closing(&err, from.Close)
 	ids, err := chosen(ctx, from, nil, names)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (d Dirs) Transfer(ctx context.Context, other Dirs, names []string) (sent []
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, to.Close()) }()
+	defer Closing(&err, to.Close)
 	if len(names) == 0 {
 		ids, err = lacking(ctx, from, to)
 	}
