@@ -51,8 +51,9 @@ to within two minutes. A new import replaces an earlier one.`,
 			return exactArgs("FILE")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
 			if undo {
-				return p.summary(p.Dirs.ForgetRecording(cmd.Context(), into))
+				return p.summary(p.Dirs.ForgetRecording(ctx, into))
 			}
 
 			if err := o.labels.check(); err != nil {
@@ -61,10 +62,10 @@ to within two minutes. A new import replaces an earlier one.`,
 
 			debug.SetMemoryLimit(app.DocumentMemory)
 			if o.from != "" || len(o.sets) > 0 || len(args) > 1 || o.labels.given() {
-				return p.importForeign(cmd.Context(), args, nil, o)
+				return p.importForeign(ctx, args, nil, o)
 			}
 
-			in, err := openImport(cmd.Context(), args[0], p.In)
+			in, err := openImport(ctx, args[0], p.In)
 			if err != nil {
 				return err
 			}
@@ -76,10 +77,10 @@ to within two minutes. A new import replaces an earlier one.`,
 			}
 
 			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {
-				return p.importForeign(cmd.Context(), args, in, o)
+				return p.importForeign(ctx, args, in, o)
 			}
 
-			return in.add(cmd.Context(), into, clockWrong, p)
+			return in.add(ctx, into, clockWrong, p)
 		},
 	}
 	f := cmd.Flags()

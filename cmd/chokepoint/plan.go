@@ -217,21 +217,22 @@ func expandPlan(p *plan.Plan) expanded {
 func planHead(p *plan.Plan) string {
 	var b builder
 	d := p.Design
+	cells := p.Cells()
 	b.printf("plan %s: %s\n", d.Name, planSize(p))
 	m := d.Method
 	measured := m.Duration.String() + " measured"
 	if m.Search != nil {
 		measured = "as long measured as the search asks"
-		if p.Searches() < len(p.Cells()) {
+		if p.Searches() < len(cells) {
 			measured += ", " + m.Duration.String() + " of a share of what it found"
 		}
 	}
 
 	b.printf("each trial: %s of warm-up, %s, %s of pause; order: %s, seed %d\n",
 		m.Warmup, measured, m.Cooldown, m.Order, m.Seed)
-	varying := varyingFactors(p.Cells())
-	if len(p.Cells()) > 0 {
-		common := p.Cells()[0].Clone()
+	varying := varyingFactors(cells)
+	if len(cells) > 0 {
+		common := cells[0].Clone()
 		for _, name := range varying {
 			delete(common, name)
 		}
@@ -254,7 +255,7 @@ func planHead(p *plan.Plan) string {
 		b.printf("%s: %s\n", word, note)
 	}
 
-	all := slices.Clone(p.Cells())
+	all := slices.Clone(cells)
 	for _, sk := range p.Skipped() {
 		all = append(all, sk.Factors)
 	}

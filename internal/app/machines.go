@@ -118,17 +118,16 @@ func WrongMachines(m record.Machines, named func(key string) string) (key string
 		of  record.Machine
 	}{{"client", m.Client}, {"router", m.Router}, {"server", m.Server}}
 	for i, x := range all {
-		if x.of.At != "" {
-			if err := CheckPlace(x.of.At); err != nil {
-				return x.key, Usage(check.HintOf(err), "%s: %v", named(x.key), err)
-			}
+		at := x.of.At
+		if err := CheckPlace(at); at != "" && err != nil {
+			return x.key, Usage(check.HintOf(err), "%s: %v", named(x.key), err)
 		}
 
 		for _, other := range all[:i] {
-			if x.of.At != "" && x.of.At == other.of.At ||
-				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
+			if at != "" && at == other.of.At ||
+				x.key == "router" && at == record.LocalMachine && m.Client.At+m.Server.At != "" {
 				return x.key, Usage("name each once; at most one end is local",
-					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
+					"%s %s: client, router and server are machines of their own", named(x.key), at)
 			}
 		}
 

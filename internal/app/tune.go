@@ -355,16 +355,17 @@ func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
 func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 	out := make([]tuning.Arm, len(sets))
 	for i, set := range sets {
-		out[i].Set = set
+		arm := &out[i]
+		arm.Set = set
 		if len(set) == 0 {
-			out[i].Cells = t.base.Cells()
+			arm.Cells = t.base.Cells()
 			continue
 		}
 
 		for _, cell := range t.base.Cells() {
 			pl, err := t.patched([]factor.Cell{cell}, []factor.Cell{set.Patch()})
 			if err != nil {
-				out[i].Why = err.Error()
+				arm.Why = err.Error()
 				break
 			}
 
@@ -373,22 +374,22 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 				func(c factor.Cell) bool { return c.Key() == untouched })
 			switch {
 			case len(pl.Skipped()) > 0:
-				out[i].Why = pl.Skipped()[0].Reason
+				arm.Why = pl.Skipped()[0].Reason
 			case len(cells) == 0: // keep the cell, because the changes do not apply to it
 				cells = []factor.Cell{cell}
 			}
 
-			out[i].Cells = append(out[i].Cells, cells...)
+			arm.Cells = append(arm.Cells, cells...)
 		}
 
-		same := slices.EqualFunc(out[i].Cells, t.base.Cells(),
+		same := slices.EqualFunc(arm.Cells, t.base.Cells(),
 			func(a, b factor.Cell) bool { return a.Key() == b.Key() })
-		if out[i].Why == "" && same {
-			out[i].Why = "it changes nothing in this plan"
+		if arm.Why == "" && same {
+			arm.Why = "it changes nothing in this plan"
 		}
 
-		if out[i].Why != "" {
-			out[i].Cells = nil
+		if arm.Why != "" {
+			arm.Cells = nil
 		}
 	}
 	return out
