@@ -119,12 +119,13 @@ gets. A + nests tunnels: wireguard+gre is WireGuard in GRE.`,
 func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
+	unknown := o.unknownTunnel()
 	switch {
-	case o.unknownTunnel() == factor.NoTunnel:
+	case unknown == factor.NoTunnel:
 		return app.Usage("leave it out", "--tunnel %q: none is no tunnel to join with others", o.tunnel)
-	case o.unknownTunnel() != "":
-		return app.Usage(check.Choice(o.unknownTunnel(), "tunnels", tunnelNames()),
-			"--tunnel %q is not known here", o.unknownTunnel())
+	case unknown != "":
+		return app.Usage(check.Choice(unknown, "tunnels", tunnelNames()),
+			"--tunnel %q is not known here", unknown)
 	case o.tunnel != factor.NoTunnel && !stacks:
 		return app.Usage("TCP makes segments of what it carries, and no formula gives their lengths",
 			"--tunnel %q: a stream is not joined to others", o.tunnel)

@@ -397,14 +397,15 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 
-	meant := nearestCommand(cmd, args[0])
-	_, isPlan := plan.BuiltIn(args[0])
-	planMeant := check.Nearest(args[0], plan.BuiltIns())
+	word := args[0]
+	meant := nearestCommand(cmd, word)
+	_, isPlan := plan.BuiltIn(word)
+	planMeant := check.Nearest(word, plan.BuiltIns())
 	switch {
 	case isPlan && !cmd.HasParent():
-		meant = "run " + args[0]
-	case cmd.Flags().Lookup(args[0]) != nil:
-		meant = "--" + args[0]
+		meant = "run " + word
+	case cmd.Flags().Lookup(word) != nil:
+		meant = "--" + word
 	case meant == "" && planMeant != "" && !cmd.HasParent():
 		meant = "run " + planMeant
 	}
@@ -414,7 +415,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		hint = "did you mean " + cmd.CommandPath() + " " + meant + "?"
 	}
 
-	return app.Usage(hint, "unknown command %q for %s", args[0], cmd.CommandPath())
+	return app.Usage(hint, "unknown command %q for %s", word, cmd.CommandPath())
 }
 
 // nearestCommand returns the subcommand that was probably meant, or "" if there is none. This is a subcommand

@@ -83,14 +83,15 @@ func (p *program) twoStores(flag, place string) (own, other app.Dirs, err error)
 // transfer copies runs and prints their names.
 func (p *program) transfer(ctx context.Context, from, to app.Dirs, runs []string) error {
 	sent, err := from.Transfer(ctx, to, runs)
+	place := to.StoreName()
 	for _, s := range sent {
-		text := fmt.Sprintf("run %s is in %s already\n", s.Run, to.StoreName())
+		text := fmt.Sprintf("run %s is in %s already\n", s.Run, place)
 		if s.Changed {
-			text = fmt.Sprintf("run %s: copied to %s\n", s.Run, to.StoreName())
+			text = fmt.Sprintf("run %s: copied to %s\n", s.Run, place)
 		}
 
 		if s.Longer {
-			text = app.LongerNote(s, to.StoreName()) + "\n"
+			text = app.LongerNote(s, place) + "\n"
 		}
 
 		if s.Name != "" {
@@ -101,7 +102,7 @@ func (p *program) transfer(ctx context.Context, from, to app.Dirs, runs []string
 	}
 
 	if len(sent) == 0 && err == nil {
-		p.note("%s lacks no ended run of %s", to.StoreName(), from.StoreName())
+		p.note("%s lacks no ended run of %s", place, from.StoreName())
 	}
 
 	return err

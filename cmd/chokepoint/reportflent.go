@@ -24,6 +24,7 @@ const (
 // writeFlent writes a file for each trial with a series, by default beside the run's report. If there are
 // several files, their names contain the ids of the trials.
 func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
+	run := doc.Run.ID
 	var ids []string
 	for _, t := range doc.Trials {
 		if t.Failure == nil && (t.Series != nil || len(doc.Run.ImportedFrom) > 0) {
@@ -33,10 +34,10 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 
 	if file == standard && len(ids) > 1 {
 		return app.Usage("name a file: each trial's name is put before "+flentSuffix,
-			"flent has a file for each trial, and run %s has %d", doc.Run.ID, len(ids))
+			"flent has a file for each trial, and run %s has %d", run, len(ids))
 	}
 
-	file, create, err := p.Dirs.Place(doc.Run.ID, file, "chokepoint-"+doc.Run.ID+flentSuffix)
+	file, create, err := p.Dirs.Place(run, file, "chokepoint-"+run+flentSuffix)
 	if err != nil {
 		return err
 	}
@@ -44,15 +45,15 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	written := 0
 	words := report.TrialWords(doc)
 	labels := report.CellLabels(doc)
-	err = p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
+	err = p.Dirs.WithRun(ctx, run, func(st *store.Store, _ record.Run) error {
 		for _, id := range ids {
-			t, err := st.Trial(ctx, run.ID, id)
+			t, err := st.Trial(ctx, run, id)
 			if err != nil {
 				return err
 			}
 
 			var b bytes.Buffer
-			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run.ID, id,
+			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run, id,
 				probeWords(&t))
 			if words[id] != "" {
 				note += "; " + words[id]
@@ -86,7 +87,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	})
 	if err == nil && written == 0 {
 		err = app.Hinted("csv holds what there is", "write run %s for flent: no trial has a series",
-			doc.Run.ID)
+			run)
 	}
 
 	return err

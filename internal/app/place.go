@@ -238,18 +238,19 @@ func lostPlace(held *labgrid.Held) string {
 // hold acquires the place of the run's machines, if there is one. The head of the run then contains the place
 // and its machines, so that resuming the run uses the same ones.
 func (x *execution) hold(ctx context.Context) (err error) {
-	if x.run.Machines == nil {
+	m := x.run.Machines
+	if m == nil {
 		return nil
 	}
 
-	if err := x.ShowCommands(*x.run.Machines, x.run.Meter); err != nil {
+	if err := x.ShowCommands(*m, x.run.Meter); err != nil {
 		return err
 	}
 
 	// Commands that make several runs share the description of the machines, and use one place for all runs.
-	placed := x.run.Machines.Place != nil
-	x.held, err = x.takePlace(ctx, x.run.ID, x.run.Machines, x.journal)
-	if err == nil && placed && x.run.Machines.Router.At == "" {
+	placed := m.Place != nil
+	x.held, err = x.takePlace(ctx, x.run.ID, m, x.journal)
+	if err == nil && placed && m.Router.At == "" {
 		Peer{}.limit(&x.run.Design)
 		x.plan = plan.New(x.run.Design)
 	}
