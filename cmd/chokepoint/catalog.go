@@ -522,17 +522,17 @@ func errorsText(scores []model.Errors, rows bool, width int) string {
 	lines := heading("MODEL | ESTIMATES | REFUSED | MEDIAN SIZE | p10 TO p90 | LEAST TO MOST | ≤ 5 % | " +
 		"≤ 10 % | ≤ 25 % | ≤ 50 % | ≤ 100 % | MORE")
 	for _, e := range scores {
-		line := []string{e.Model, strconv.Itoa(e.N), strconv.Itoa(e.Refused), "-", "-", "-"}
+		line := []any{e.Model, e.N, e.Refused, "-", "-", "-"}
 		if e.N > 0 {
 			line = append(line[:3], unit.Percent(e.Typical), signed(e.Low)+" to "+signed(e.High),
 				signed(e.Least)+" to "+signed(e.Most))
 		}
 
 		for _, n := range e.Within() {
-			line = append(line, strconv.Itoa(n))
+			line = append(line, n)
 		}
 
-		lines = append(lines, line)
+		lines.add(line...)
 	}
 
 	b.WriteString("Errors of estimates, estimated ÷ measured - 1. The median size is without signs; " +

@@ -289,14 +289,14 @@ func planHead(p *plan.Plan) string {
 func rowTable(p *plan.Plan) string {
 	varying := varyingFactors(p.Cells())
 	registry.Catalogue().Sort(varying)
-	rows := [][]string{append([]string{"trial", "row", "kind"}, varying...)}
+	rows := grid{append([]string{"trial", "row", "kind"}, varying...)}
 	for _, row := range p.Rows() {
-		line := []string{fmt.Sprint(row.Index), row.ID, row.Kind}
+		line := []any{row.Index, row.ID, row.Kind}
 		for _, name := range varying {
 			line = append(line, cmp.Or(row.Factors[name], "-"))
 		}
 
-		rows = append(rows, line)
+		rows.add(line...)
 	}
 
 	return table(rows, 0)
