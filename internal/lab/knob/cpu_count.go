@@ -1,6 +1,8 @@
 package knob
 
 import (
+	"fmt"
+
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -28,24 +30,27 @@ func CPUCount() Knob {
 				return nil
 			}
 
-			if err := itsOwn("cpu_count", p); err != nil {
+			if err := ownCPUs(p); err != nil {
 				return err
 			}
 			return kernel.SetOnlineCPUs(n)
 		},
-		check: func(p Place, n int) check.Answer {
-			if err := itsOwn("cpu_count", p); err != nil {
-				return check.Not("%v", err).
-					Hinted("take a lab whose router has a kernel of its own, such as vm")
+		check: func(p Place, n int) error {
+			if err := ownCPUs(p); err != nil {
+				return err
 			}
 
 			_, has, err := kernel.OnlineCPUs()
 			if err == nil && n > has {
-				return check.Not("%s has %d CPUs", p.Node, has).
-					Hinted("--cpus %d makes a lab whose routers have as many", n)
+				return check.WithHint(cannot("%s has %d CPUs", p.Node, has),
+					fmt.Sprintf("--cpus %d makes a lab whose routers have as many", n))
 			}
 
-			return answer(err)
+			return err
 		},
 	}
+}
+
+func ownCPUs(p Place) error {
+	return itsOwn("cpu_count", p, "take a lab whose router has a kernel of its own, such as vm")
 }

@@ -53,18 +53,18 @@ func CPUQuota() Knob {
 			}
 			return kernel.SetCPUQuota(p.Lab, q)
 		},
-		check: func(p Place, q kernel.Quota) check.Answer {
+		check: func(p Place, q kernel.Quota) error {
 			if p.Lab == "" {
-				return check.Not("only the machine that carries a lab of virtual machines has it: " +
+				return cannot("only the machine that carries a lab of virtual machines has it: " +
 					"cpu_quota@host")
 			}
 
-			a := answer(kernel.ProbeCPUQuota(p.Lab))
-			if a.State == check.No && strings.Contains(a.Reason, "writable") {
-				return a.Hinted("run as root, or in a cgroup that is delegated to you")
+			err := kernel.ProbeCPUQuota(p.Lab)
+			if err != nil && strings.Contains(err.Error(), "writable") {
+				return check.WithHint(err, "run as root, or in a cgroup that is delegated to you")
 			}
 
-			return a
+			return err
 		},
 		always: "off",
 	}

@@ -138,11 +138,11 @@ type kernelKnob[T any] struct {
 	read    func(p Place) (T, error)
 	readFor func(p Place, want T) (T, error) // if nil, read is used
 	apply   func(p Place, v T) error
-	check   func(p Place, v T) check.Answer // if nil, every value is possible
-	trying  bool                            // whether Check tests a write by writing the current value back
-	always  State                           // state that is possible everywhere; "" means none
-	pick    func(p Place) string            // returns the port if the place names none
-	tunnels bool                            // result of OnTunnels
+	check   func(p Place, v T) error // returns why v is impossible; if nil, every value is possible
+	trying  bool                     // whether Check tests a write by writing the current value back
+	always  State                    // state that is possible everywhere; "" means none
+	pick    func(p Place) string     // returns the port if the place names none
+	tunnels bool                     // result of OnTunnels
 }
 
 // ofPorts returns a knob for a device attribute that functions of package kernel read and set.
@@ -157,22 +157,29 @@ func ofPorts[T any](about declared, s spelling[T], read func(dev string) (T, err
 	}
 }
 
-// ofTable returns a knob for one of our nftables tables.
-func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
-	var none T
+// ofNode returns a knob for a setting of the node that functions of package kernel read and set.
+func ofNode[T any](about declared, s spelling[T], read func() (T, error),
+	apply func(v T) error) *kernelKnob[T] {
 	return &kernelKnob[T]{
 		declared: about,
 		spelling: s,
-		always:   s.spell(none),
-		read:     func(Place) (T, error) { return t.Read() },
-		apply:    func(_ Place, v T) error { return t.Set(v) },
-		check:    func(_ Place, v T) check.Answer { return answer(t.Probe(v)) },
+		read:     func(Place) (T, error) { return read() },
+		apply:    func(_ Place, v T) error { return apply(v) },
 	}
 }
 
+// ofTable returns a knob for one of our nftables tables.
+func ofTable[T any](about declared, s spelling[T], t kernel.Table[T]) *kernelKnob[T] {
+	var none T
+	k := ofNode(about, s, t.Read, t.Set)
+	k.always = s.spell(none)
+	k.check = func(_ Place, v T) error { return t.Probe(v) }
+	return k
+}
+
 // onProbeLink checks whether a value is possible by setting it on a temporary virtual link.
-func (k *kernelKnob[T]) onProbeLink(_ Place, v T) check.Answer {
-	return answer(kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) }))
+func (k *kernelKnob[T]) onProbeLink(_ Place, v T) error {
+	return kernel.OnProbeLink(func(dev string) error { return k.apply(Place{Port: dev}, v) })
 }
 
 // spelling converts between values of type T and states.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -48,9 +47,7 @@ func Flowtable() Knob {
 			}
 			return kernel.Flowtables.Set(t)
 		},
-		check: func(p Place, s State) check.Answer {
-			return answer(kernel.Flowtables.Probe(flowtableOf(p, s)))
-		},
+		check:  func(p Place, s State) error { return kernel.Flowtables.Probe(flowtableOf(p, s)) },
 		always: "off",
 	}
 }

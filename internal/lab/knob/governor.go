@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -41,28 +40,32 @@ func Governor() Knob {
 		},
 		read: func(Place) ([]string, error) { return kernel.Governors.Read("") },
 		apply: func(p Place, names []string) error {
-			if err := itsOwn("governor", p); err != nil {
+			if err := ownClock(p); err != nil {
 				return err
 			}
 			return kernel.Governors.Set("", names)
 		},
-		check: func(p Place, names []string) check.Answer {
-			if err := itsOwn("governor", p); err != nil {
-				return check.Not("%v", err).
-					Hinted("take a router that is a machine of its own, with a clock that its kernel sets")
+		check: func(p Place, names []string) error {
+			if err := ownClock(p); err != nil {
+				return err
 			}
 
 			offered, err := kernel.GovernorsOffered()
 			for _, name := range names {
 				if err == nil && !slices.Contains(offered, name) {
-					return check.Not("%s has no governor %s; it offers %s", p.Node, name,
+					return cannot("%s has no governor %s; it offers %s", p.Node, name,
 						strings.Join(offered, ", "))
 				}
 			}
 
-			return answer(err)
+			return err
 		},
 	}
+}
+
+func ownClock(p Place) error {
+	return itsOwn("governor", p,
+		"take a router that is a machine of its own, with a clock that its kernel sets")
 }
 
 // eachDomain is the prefix of a state in which frequency domains have different governors.

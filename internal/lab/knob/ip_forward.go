@@ -3,7 +3,6 @@ package knob
 import (
 	"errors"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -40,11 +39,7 @@ func readForwarding(Place) (State, error) {
 		v6, err = "0", nil // the file is missing in a kernel without IPv6
 	}
 
-	if err != nil {
-		return "", err
-	}
-
-	return Forwarding(v4 != "0", v6 != "0"), nil
+	return Forwarding(v4 != "0", v6 != "0"), err
 }
 
 // Forwarding returns the state of the knob ip_forward for a kernel that forwards the given IP versions.
@@ -88,10 +83,10 @@ func applyForwarding(_ Place, s State) error {
 	return err
 }
 
-func checkForwarding(_ Place, s State) check.Answer {
+func checkForwarding(_ Place, s State) error {
 	err := kernel.SysctlWritable(forwardIPv4)
 	if err == nil && (s == "on" || s == "ipv6") {
 		err = kernel.SysctlWritable(forwardIPv6)
 	}
-	return answer(err)
+	return err
 }

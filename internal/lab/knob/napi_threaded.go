@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -24,14 +23,14 @@ func NAPIThreaded() Knob {
 	}, func(dev string, s State) error {
 		return kernel.SetAttribute(dev, "threaded", map[State]string{"off": "0", "on": "1"}[s])
 	})
-	k.check = func(p Place, s State) check.Answer {
+	k.check = func(p Place, s State) error {
 		value, err := kernel.Attribute(p.Port, "threaded")
 		if err == nil && (value == "1") != (s == "on") {
 			// The kernel rejects the value only on write, for example for a veth whose rx-gro is off. Writing
 			// the current value tests this without changing anything.
 			err = kernel.SetAttribute(p.Port, "threaded", value)
 		}
-		return answer(err)
+		return err
 	}
 	k.tunnels = true
 	return k

@@ -2,11 +2,11 @@ package knob
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -24,25 +24,21 @@ func NAT() Knob {
 			return State(mode), err
 		},
 		apply: applyNAT,
-		check: func(p Place, s State) check.Answer {
+		check: func(p Place, s State) error {
 			if s == State(kernel.NATForward) && len(p.Inside) == 0 {
-				return check.Not("%s has no client to forward to", p.Node)
+				return cannot("%s has no client to forward to", p.Node)
 			}
-			return answer(kernel.ProbeNAT(kernel.NATMode(s)))
+			return kernel.ProbeNAT(kernel.NATMode(s))
 		},
 		always: State(kernel.NATOff),
 	}
 }
 
 func applyNAT(p Place, s State) error {
-	inside, err := addresses(p.Inside)
-	if err != nil {
-		return fmt.Errorf("set nat %s at %s: inside: %w", s, p.Node, err)
-	}
-
-	outside, err := addresses(p.Outside)
-	if err != nil {
-		return fmt.Errorf("set nat %s at %s: outside: %w", s, p.Node, err)
+	inside, err1 := addresses(p.Inside)
+	outside, err2 := addresses(p.Outside)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("set nat %s at %s: %w", s, p.Node, err)
 	}
 
 	return kernel.SetNAT(kernel.NAT{

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -197,19 +196,14 @@ func sameOffload(want, got State) bool {
 	return true
 }
 
-func checkOffload(p Place, s State) check.Answer {
+func checkOffload(p Place, s State) error {
 	has, fixed, err := features(p.Port)
-	if err != nil {
-		return answer(err)
-	}
-
 	want := OffloadFeatures(s, has, fixed)
 	for _, n := range slices.Sorted(maps.Keys(want)) {
 		now, known := has[n]
-		if !known || fixed[n] && now != want[n] {
-			return answer(fmt.Errorf("%s of %s: %w", n, p.Port, kernel.ErrUnsupported))
+		if err == nil && (!known || fixed[n] && now != want[n]) {
+			err = fmt.Errorf("%s of %s: %w", n, p.Port, kernel.ErrUnsupported)
 		}
 	}
-
-	return check.OK()
+	return err
 }

@@ -181,7 +181,7 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 		return check.Not("%v", err)
 	}
 
-	return k.check(p, v)
+	return answer(k.check(p, v))
 }
 
 // devices returns the devices to read and set. For a setting of the node, the only element is the place's

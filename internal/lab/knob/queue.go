@@ -64,35 +64,34 @@ func readQueues(p Place, want []qdisc.Queue) (all []qdisc.Queue, err error) {
 	return all, nil
 }
 
-func checkQueues(p Place, all []qdisc.Queue) check.Answer {
+func checkQueues(p Place, all []qdisc.Queue) error {
 	for _, q := range all {
 		if q.Kind == qdisc.DefaultLeaf {
 			continue
 		}
 
 		q.Handle, q.Parent = 0, 0 // so that it is tested as the root queue of a temporary link
-		a := checkQueue(p.Port, q)
-		if a.State != check.Yes {
-			return a
+		if err := checkQueue(p.Port, q); err != nil {
+			return err
 		}
 	}
-	return check.OK()
+	return nil
 }
 
-func checkQueue(dev string, q qdisc.Queue) check.Answer {
+func checkQueue(dev string, q qdisc.Queue) error {
 	if q.Kind == "mq" {
 		n, err := kernel.TxQueues(dev)
 		if err == nil && n < 2 {
-			return check.Not("mq needs a device with several queues; %s has one", dev)
+			err = cannot("mq needs a device with several queues; %s has one", dev)
 		}
-		return answer(err)
+		return err
 	}
 
 	err := kernel.OnProbeLink(func(dev string) error { return kernel.SetRootQueue(dev, q) })
 	if errors.Is(err, kernel.ErrUnsupported) {
-		return check.Not("the kernel has no %s", q.Kind).
-			Hinted("load the module sch_%s, or take a kernel that has it", q.Kind)
+		return check.WithHint(cannot("the kernel has no %s", q.Kind),
+			"load the module sch_"+q.Kind+", or take a kernel that has it")
 	}
 
-	return answer(err)
+	return err
 }

@@ -28,9 +28,9 @@ func Shape() Knob {
 		Without: without("off", "without shaper"),
 		Needs:   factor.NeedsDirection,
 	}), spelling[shape]{parse: parseShape, spell: spellShape, same: sameShape}, readShape, applyShape)
-	k.check = func(p Place, s shape) check.Answer {
+	k.check = func(p Place, s shape) error {
 		if s.rate == 0 {
-			return check.OK()
+			return nil
 		}
 		return k.onProbeLink(p, s)
 	}

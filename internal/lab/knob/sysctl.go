@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -35,12 +36,8 @@ func (*sysctl) Parse(text string) (State, error) {
 	}
 
 	path, err := kernel.SysctlPath(name)
-	if err != nil {
-		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
-	}
-
 	name = dotted(path)
-	if !strings.ContainsAny(name, "./") {
+	if err != nil || !strings.ContainsAny(name, "./") {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
 
@@ -92,21 +89,27 @@ func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
 }
 
 func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
-	if err := k.Allowed(p, s); err != nil {
-		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
-	}
-
 	name, _, _ := strings.Cut(string(s), "=")
-	if _, err := kernel.ReadSysctl(name); err != nil {
-		return answer(err)
+	err := k.Allowed(p, s)
+	if err == nil {
+		_, err = kernel.ReadSysctl(name)
 	}
 
-	a := answer(kernel.SysctlWritable(name))
-	if a.State == check.No && a.Hint != "" {
-		a.Hint = check.HintOf(ofMachine(name, p.Node))
+	if err == nil {
+		err = writable(name, check.HintOf(ofMachine(name, p.Node)))
 	}
 
-	return a
+	return answer(err)
+}
+
+// writable returns an error if a kernel setting cannot be written. If only the permission is missing, the
+// error has the given hint.
+func writable(name, hint string) error {
+	err := kernel.SysctlWritable(name)
+	if errors.Is(err, fs.ErrPermission) {
+		return check.WithHint(err, hint)
+	}
+	return err
 }
 
 // absent wraps the error for a missing setting as impossible, and passes other errors to conclude.

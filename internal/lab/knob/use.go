@@ -1,6 +1,7 @@
 package knob
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,10 +24,12 @@ func answer(err error) check.Answer {
 	switch {
 	case err == nil:
 		return check.OK()
-	case errors.Is(err, kernel.ErrUnsupported), errors.Is(err, kernel.ErrAbsent):
-		return check.Not("%v", err)
+	case errors.Is(err, kernel.ErrUnsupported), errors.Is(err, kernel.ErrAbsent),
+		errors.Is(err, host.ErrUnsupported):
+		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	case errors.Is(err, fs.ErrPermission):
-		return check.Not("%v", err).Hinted("run as root: this setting is not for unprivileged users")
+		return check.Not("%v", err).Hinted("%s", cmp.Or(check.HintOf(err),
+			"run as root: this setting is not for unprivileged users"))
 	}
 	return check.CouldNotTell("%v", err)
 }
@@ -37,6 +40,9 @@ type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }
 
+// cannot returns an error that gives the reason why a state is impossible.
+func cannot(format string, args ...any) error { return impossible{fmt.Errorf(format, args...)} }
+
 func conclude(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return impossible{err}
@@ -44,11 +50,12 @@ func conclude(err error) error {
 	return err
 }
 
-// itsOwn returns an error if a setting of the whole machine is requested on a node that shares its kernel.
-func itsOwn(name string, p Place) error {
+// itsOwn returns an error with a hint if a setting of the whole machine is requested on a node that shares
+// its kernel.
+func itsOwn(name string, p Place, hint string) error {
 	if p.OwnKernel {
 		return nil
 	}
-	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name,
-		p.Node)}
+	return check.WithHint(cannot("set %s: %s is part of this machine, which all of the lab shares", name,
+		p.Node), hint)
 }

@@ -3,7 +3,6 @@ package knob
 import (
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -45,13 +44,13 @@ func VLAN() Knob {
 		},
 	}, kernel.VLAN, kernel.SetVLAN)
 	k.always = "off"
-	k.check = func(_ Place, id int) check.Answer {
-		return answer(kernel.OnProbeLink(func(dev string) error {
+	k.check = func(_ Place, id int) error {
+		return kernel.OnProbeLink(func(dev string) error {
 			if err := kernel.Up(dev); err != nil { // because a tagged device comes up only if its port is up
 				return err
 			}
 			return kernel.SetVLAN(dev, id)
-		}))
+		})
 	}
 	return k
 }
