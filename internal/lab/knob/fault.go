@@ -41,9 +41,10 @@ func FaultPlant() Knob {
 
 type faultKnob struct{ declared }
 
-// planted is a fault and its level.
+// planted is a fault, its index in Faults, and its level.
 type planted struct {
 	Fault
+	rank  int
 	level State
 }
 
@@ -72,27 +73,26 @@ func parseFaults(text string) ([]planted, error) {
 	var list []planted
 	for part := range strings.SplitSeq(text, "+") {
 		name, level, _ := strings.Cut(strings.TrimSpace(part), "=")
-		i := slices.IndexFunc(Faults(), func(f Fault) bool { return f.Name == name })
-		if i < 0 {
+		rank := slices.Index(faultNames(), name)
+		if rank < 0 {
 			return nil, near(name, faultNames(), want("none, or NAME=LEVEL with a NAME of %s",
 				strings.Join(faultNames(), ", ")))
 		}
 
-		f := Faults()[i]
+		f := Faults()[rank]
 		s, err := f.parse(name, level)
 		if err != nil {
 			return nil, err
 		}
 
-		if slices.ContainsFunc(list, func(p planted) bool { return p.Name == name }) {
+		if slices.ContainsFunc(list, func(p planted) bool { return p.rank == rank }) {
 			return nil, fmt.Errorf("%s is given twice", name)
 		}
 
-		list = append(list, planted{f, s})
+		list = append(list, planted{f, rank, s})
 	}
 
-	rank := func(p planted) int { return slices.Index(faultNames(), p.Name) }
-	slices.SortFunc(list, func(a, b planted) int { return rank(a) - rank(b) })
+	slices.SortFunc(list, func(a, b planted) int { return a.rank - b.rank })
 	return list, nil
 }
 
@@ -126,23 +126,23 @@ func nodeFaults(level string) string {
 }
 
 func (k *faultKnob) Parse(text string) (State, error) {
-	if _, ok := strings.CutPrefix(text, asFound); ok {
-		if _, err := settingsOf(State(text)); err != nil {
-			return "", refuse(k.Name(), text, err)
-		}
-		return State(text), nil
+	canonical := State(text)
+	var err error
+	if !strings.HasPrefix(text, asFound) {
+		var list []planted
+		list, err = parseFaults(text)
+		canonical = spellFaults(list)
 	}
 
-	list, err := parseFaults(text)
 	if err == nil {
-		_, err = settingsOf(spellFaults(list))
+		_, err = settingsOf(canonical)
 	}
 
 	if err != nil {
 		return "", refuse(k.Name(), text, err)
 	}
 
-	return spellFaults(list), nil
+	return canonical, nil
 }
 
 // settingsOf returns the settings of a state in the order in which they are applied. It joins settings of the
@@ -243,7 +243,7 @@ func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	for _, one := range list {
 		// Check this, because s may come from a journal.
 		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") {
-			return nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
+			return nil, cannot("set fault on %s: %s is not set there", p.Node, one.Knob)
 		}
 
 		part, err := faultPart(one.Knob)
@@ -370,7 +370,7 @@ func (k *faultKnob) Allowed(p Place, s State) error {
 	for _, f := range list {
 		wrong := f.misplaced(p.Node == factor.Host, p.Port != "")
 		if err == nil && wrong != "" {
-			err = impossible{fmt.Errorf("fault %s: %s", f.Name, wrong)}
+			err = cannot("fault %s: %s", f.Name, wrong)
 		}
 	}
 
@@ -390,12 +390,8 @@ type Accompanied interface {
 }
 
 func (k *faultKnob) Companions(p Place, s State) []Companion {
-	list, err := parseFaults(string(s))
-	if err != nil {
-		return nil // because an asFound state has no companions
-	}
-
 	var out []Companion
+	list, _ := parseFaults(string(s)) // an asFound state has no companions
 	for _, f := range list {
 		if f.companions != nil {
 			out = append(out, f.companions(p, f.level)...)

@@ -73,6 +73,7 @@ func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
 	}
 
 	if err := startExport(ctx, p); err != nil {
+		err = fmt.Errorf("start softflowd on %s: %w", p.Port, err)
 		return conclude(errors.Join(err, stopExport(context.WithoutCancel(ctx), p.Port)))
 	}
 
@@ -115,36 +116,29 @@ func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
 func startExport(ctx context.Context, p Place) error {
 	if p.OwnKernel { // not an error if the directory exists
 		if err := os.MkdirAll(exportJail, 0o755); err != nil {
-			return fmt.Errorf("start softflowd: %w", err)
+			return err
 		}
 	}
 
 	dir, err := os.MkdirTemp("", exportDir)
 	if err != nil {
-		return fmt.Errorf("start softflowd: %w", err)
+		return err
 	}
 
 	control := filepath.Join(dir, "control")
 	args := []string{"-i", p.Port, "-n", p.Collector + ":" + discardPort, "-v", "9", "-p",
 		filepath.Join(dir, "pid"), "-c", control}
 	if _, err := host.Run(ctx, host.Local(), host.Command{Path: softflowd, Args: args}); err != nil {
-		return errors.Join(fmt.Errorf("start softflowd on %s: %w", p.Port, err), os.RemoveAll(dir))
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
+	statistics := host.Command{Path: "softflowctl", Args: []string{"-c", control, "statistics"}}
 	for {
-		_, err := host.Run(ctx, host.Local(), host.Command{
-			Path: "softflowctl",
-			Args: []string{"-c", control,
-				"statistics"},
-		})
-		if err == nil {
-			return nil
-		}
-
-		if errors.Is(err, host.ErrUnsupported) || host.Pause(ctx, exportPause) != nil {
-			return fmt.Errorf("read statistics of softflowd on %s: %w", p.Port, err)
+		_, err := host.Run(ctx, host.Local(), statistics)
+		if err == nil || errors.Is(err, host.ErrUnsupported) || host.Pause(ctx, exportPause) != nil {
+			return err
 		}
 	}
 }
@@ -157,28 +151,15 @@ func exporters(dev string) (map[int]string, error) {
 		return nil, fmt.Errorf("find softflowd: %w", err)
 	}
 
-	lines, err := filepath.Glob("/proc/[1-9]*/cmdline")
-	if err != nil {
-		return nil, err
-	}
-
 	out := map[int]string{}
-	for _, path := range lines {
-		line, err := os.ReadFile(path)
-		if err != nil {
-			continue // because the process has exited
-		}
-
+	processes, _ := filepath.Glob("/proc/[1-9]*") // the error is nil, because the pattern is valid
+	for _, process := range processes {
+		// Ignore errors, because the process may have exited.
+		line, _ := os.ReadFile(process + "/cmdline")
+		ns, _ := os.Readlink(process + "/ns/net")
 		dir, ok := exportsFrom(string(line), dev)
-		if !ok {
-			continue
-		}
-
-		if ns, err := os.Readlink(filepath.Join(filepath.Dir(path), "ns/net")); err != nil || ns != ours {
-			continue
-		}
-
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+		pid, err := strconv.Atoi(filepath.Base(process))
+		if ok && ns == ours && err == nil {
 			out[pid] = dir
 		}
 	}
@@ -215,26 +196,34 @@ func stopExport(ctx context.Context, dev string) error {
 	ctx, cancel := context.WithTimeout(ctx, exportTime)
 	defer cancel()
 	for pid, dir := range running {
-		for signal := syscall.SIGTERM; ; signal = syscall.SIGKILL {
-			if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("stop softflowd on %s: %w", dev, err)
-			}
-
-			if gone(ctx, pid) {
-				break
-			}
-
-			if ctx.Err() != nil {
-				return fmt.Errorf("stop softflowd on %s: process %d does not end", dev, pid)
-			}
+		err := stopProcess(ctx, pid)
+		if err == nil {
+			err = os.RemoveAll(dir)
 		}
 
-		if err := os.RemoveAll(dir); err != nil {
+		if err != nil {
 			return fmt.Errorf("stop softflowd on %s: %w", dev, err)
 		}
 	}
 
 	return nil
+}
+
+// stopProcess sends SIGTERM to a process, and then SIGKILL until it has exited.
+func stopProcess(ctx context.Context, pid int) error {
+	for signal := syscall.SIGTERM; ; signal = syscall.SIGKILL {
+		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+
+		if gone(ctx, pid) {
+			return nil
+		}
+
+		if ctx.Err() != nil {
+			return fmt.Errorf("process %d does not end", pid)
+		}
+	}
 }
 
 // gone waits up to a second until a process has exited. A zombie, whose command line is empty, counts as

@@ -78,34 +78,25 @@ func (p Permission) Sysctl(name, node string) error {
 	}
 
 	plain := dotted(path)
-	if p == OfNamespace && strings.HasPrefix(path, "/proc/sys/net/") || slices.Contains(p.names(), plain) ||
-		p != OfNamespace && slices.Contains(sysctlNames(machineSysctls), plain) {
+	switch {
+	case p == OfNamespace && strings.HasPrefix(path, "/proc/sys/net/"):
+		return nil
+	case p == OfNamespace:
+		return ofMachine(name, node)
+	case slices.Contains(slices.Concat(sysctlNames(machineSysctls), strings.Split(string(p), ",")), plain):
 		return nil
 	}
 
-	if p == OfNamespace {
-		return ofMachine(name, node)
-	}
-
-	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: the machine is not the lab's, "+
-		"and allow_sysctl of the lab file does not name it", name, node)},
-		"a plan may come from anybody; if you want it set there, write allow_sysctl: ["+plain+"] into "+
-			"the lab file")
+	return check.WithHint(cannot("kernel setting %s on %s: the machine is not the lab's, and allow_sysctl "+
+		"of the lab file does not name it", name, node), "a plan may come from anybody; if you want it set "+
+		"there, write allow_sysctl: ["+plain+"] into the lab file")
 }
 
 // ofMachine returns the error for a kernel setting of the machine that hosts a lab.
 func ofMachine(name, node string) error {
-	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole "+
-		"machine, which a lab leaves alone", name, node)},
+	return check.WithHint(cannot("kernel setting %s on %s: it belongs to the whole machine, which a lab "+
+		"leaves alone", name, node),
 		"set it on the machine before the run, or take a lab whose node has a kernel of its own, such as vm")
-}
-
-// names returns the settings that the owner of the machine permits in addition to machineSysctls.
-func (p Permission) names() []string {
-	if p == OfNamespace || p == OfGuest {
-		return nil
-	}
-	return strings.Split(string(p), ",")
 }
 
 // sysctlNames returns the full names of the settings in a table whose lines begin with "PREFIX:".

@@ -2,17 +2,14 @@ package knob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -142,36 +139,28 @@ func WAN() Knob {
 type wanKnob struct{ declared }
 
 func (k *wanKnob) Parse(text string) (State, error) {
-	s, err := words(Accesses()...).parse(text)
-	if err != nil {
-		err = refuse(k.Name(), text, err)
-	}
-	return s, err
+	return words(Accesses()...).canonical(k.Name(), text)
 }
 
-func (*wanKnob) Same(State, State) bool                                 { return true }
-func (*wanKnob) Read(context.Context, Place, State) (State, error)      { return Static, nil }
-func (*wanKnob) Apply(context.Context, Place, State) error              { return forgetPathMTUs() }
-func (*wanKnob) OwnLinks() bool                                         { return true }
-func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
+func (*wanKnob) Same(State, State) bool                            { return true }
+func (*wanKnob) Read(context.Context, Place, State) (State, error) { return Static, nil }
+func (*wanKnob) Apply(context.Context, Place, State) error         { return forgetPathMTUs() }
+func (*wanKnob) OwnLinks() bool                                    { return true }
 
 // OwnLinks is implemented by knobs that work only on links that belong to the lab.
 type OwnLinks interface{ OwnLinks() bool }
 
-func checkAccess(p Place, s State) check.Answer {
+func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer {
 	if s != PPPoE || p.Port == "" {
 		return check.OK()
 	}
 
-	if err := kernel.ProbePPPoE(); err != nil {
-		return answer(err)
+	err := kernel.ProbePPPoE()
+	if err == nil {
+		_, err = FindPPPD()
 	}
 
-	if _, err := FindPPPD(); err != nil {
-		return check.Not("%v", err).Hinted("install the package ppp")
-	}
-
-	return check.OK()
+	return answer(err)
 }
 
 func (*wanKnob) Companions(p Place, s State) []Companion {
@@ -191,29 +180,26 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 // of the session.
 type PPPD struct{ Program, Plugin string }
 
-// FindPPPD looks for pppd and its plugin in the directories where distributions install them.
-func FindPPPD() (p PPPD, err error) {
-	for _, file := range []string{"/usr/sbin/pppd", "/sbin/pppd", "/usr/bin/pppd", "/bin/pppd"} {
-		if info, err := os.Stat(file); p.Program == "" && err == nil && info.Mode().IsRegular() {
-			p.Program = file
-		}
+// FindPPPD looks for pppd and its plugin, which is pppoe.so or rp-pppoe.so, in the directories where
+// distributions install them.
+func FindPPPD() (PPPD, error) {
+	program := firstFile("/usr/sbin/pppd", "/sbin/pppd", "/usr/bin/pppd", "/bin/pppd")
+	plugin := firstFile("/usr/lib/pppd/*/*pppoe.so", "/usr/lib64/pppd/*/*pppoe.so",
+		"/usr/lib/*/pppd/*/*pppoe.so")
+	if program == "" || plugin == "" {
+		return PPPD{}, check.WithHint(cannot("pppd with its plugin for PPPoE is not installed"),
+			"install the package ppp")
 	}
-
-	for _, folder := range []string{"/usr/lib/pppd/*", "/usr/lib64/pppd/*", "/usr/lib/*/pppd/*"} {
-		for _, name := range []string{"pppoe.so", "rp-pppoe.so"} {
-			// The error is nil, because the pattern is valid.
-			found, _ := filepath.Glob(filepath.Join(folder, name))
-			if p.Plugin == "" && len(found) > 0 {
-				p.Plugin = found[0]
-			}
-		}
-	}
-
-	if p.Program == "" || p.Plugin == "" {
-		return p, errors.Join(errNoPPPD, host.ErrUnsupported)
-	}
-
-	return p, nil
+	return PPPD{program, plugin}, nil
 }
 
-var errNoPPPD = errors.New("pppd with its plugin for PPPoE is not installed")
+// firstFile returns the first file that matches one of the patterns, or "".
+func firstFile(patterns ...string) string {
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern) // the error is nil, because the pattern is valid
+		if len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
