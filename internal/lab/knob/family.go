@@ -277,6 +277,23 @@ func words(list ...string) spelling[State] {
 	})
 }
 
+// onOff returns the spelling of the states "on" and "off".
+func onOff() spelling[bool] {
+	list := words("on", "off")
+	return spelling[bool]{
+		parse: func(text string) (bool, error) {
+			s, err := list.parse(text)
+			return s == "on", err
+		},
+		spell: func(on bool) State {
+			if on {
+				return "on"
+			}
+			return "off"
+		},
+	}
+}
+
 // verbatim returns the spelling of values that are themselves states.
 func verbatim(parse func(text string) (State, error)) spelling[State] {
 	return spelling[State]{parse: parse, spell: func(s State) State { return s }}

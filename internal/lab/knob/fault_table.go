@@ -72,6 +72,9 @@ func Faults() []Fault {
 	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
 	percent := quantities(qdisc.PartsPerMillion, 1, 1e6, "a percentage above 0 up to 100%, such as 1%")
 	time := quantities(qdisc.Microseconds, 1, 10_000_000, "a time from 1us to 10s, such as 20ms")
+	count := numbers(1, math.MaxInt32).canonical
+	queueLength := numbers(1, 10_000).canonical
+	mtu := numbers(minMTU, maxMTU).canonical
 	on := func(name, level string) (State, error) {
 		if level != "on" {
 			return "", refuse(name, level, want("on"))
@@ -119,7 +122,7 @@ func Faults() []Fault {
 			Name:  "tiny_queue",
 			Unit:  "packets",
 			at:    onPort,
-			parse: numbers(1, 10_000).canonical,
+			parse: queueLength,
 			parts: queued("limit"),
 			wire:  true,
 			Doc:   "limits the port's send queue to this number of packets",
@@ -145,7 +148,7 @@ func Faults() []Fault {
 			Unit:  "bytes",
 			at:    onFarPort,
 			wire:  true,
-			parse: numbers(minMTU, maxMTU).canonical,
+			parse: mtu,
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
@@ -171,7 +174,7 @@ func Faults() []Fault {
 			Name:  "conntrack_max",
 			Unit:  "connections",
 			at:    onPassing,
-			parse: numbers(1, math.MaxInt32).canonical,
+			parse: count,
 			parts: func(level State) []setting {
 				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
 			},
@@ -181,7 +184,7 @@ func Faults() []Fault {
 			Name:  "backlog",
 			Unit:  "packets",
 			at:    onNode,
-			parse: numbers(1, math.MaxInt32).canonical,
+			parse: count,
 			parts: ofKernel("net.core.netdev_max_backlog"),
 			Doc:   "limits the packets that may wait for a core (netdev_max_backlog)",
 		},
@@ -189,7 +192,7 @@ func Faults() []Fault {
 			Name:  "budget",
 			Unit:  "packets",
 			at:    onNode,
-			parse: numbers(1, math.MaxInt32).canonical,
+			parse: count,
 			parts: ofKernel("net.core.netdev_budget"),
 			Doc:   "limits the packets that a core takes from devices per polling cycle (netdev_budget)",
 		},
@@ -263,14 +266,14 @@ func Faults() []Fault {
 			Name:  "tunnel_mtu",
 			Unit:  "bytes",
 			at:    onPath,
-			parse: numbers(minMTU, maxMTU).canonical,
+			parse: mtu,
 			Doc:   "sets the tunnel's MTU, even if the link's MTU is too small for it",
 		},
 		{
 			Name:  "tunnel_queue",
 			Unit:  "packets",
 			at:    onPath,
-			parse: numbers(1, 10_000).canonical,
+			parse: queueLength,
 			Doc:   "limits the packets that a userspace tunnel's device holds for its process",
 		},
 		{
@@ -486,18 +489,5 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 
 // silence is a part of the fault pmtu_hole: the node sends no ICMP errors about packets that are too big.
 func silence() Knob {
-	return ofTable(declared{factor.Declaration{Name: "silence"}}, spelling[bool]{
-		parse: func(text string) (bool, error) {
-			if text != "on" && text != "off" {
-				return false, want("on or off")
-			}
-			return text == "on", nil
-		},
-		spell: func(on bool) State {
-			if on {
-				return "on"
-			}
-			return "off"
-		},
-	}, kernel.Silence)
+	return ofTable(declared{factor.Declaration{Name: "silence"}}, onOff(), kernel.Silence)
 }

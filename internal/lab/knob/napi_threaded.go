@@ -14,18 +14,15 @@ func NAPIThreaded() Knob {
 		Doc: "threaded NAPI: whether the router's ports and tunnel receive in kernel threads instead of " +
 			"softirqs",
 		Without: without("off", "received in softirqs"),
-	}), words("on", "off"), func(dev string) (State, error) {
+	}), onOff(), func(dev string) (bool, error) {
 		value, err := kernel.Attribute(dev, "threaded")
-		if value == "1" {
-			return "on", err
-		}
-		return "off", err
-	}, func(dev string, s State) error {
-		return kernel.SetAttribute(dev, "threaded", map[State]string{"off": "0", "on": "1"}[s])
+		return value == "1", err
+	}, func(dev string, on bool) error {
+		return kernel.SetAttribute(dev, "threaded", map[bool]string{false: "0", true: "1"}[on])
 	})
-	k.check = func(p Place, s State) error {
+	k.check = func(p Place, on bool) error {
 		value, err := kernel.Attribute(p.Port, "threaded")
-		if err == nil && (value == "1") != (s == "on") {
+		if err == nil && (value == "1") != on {
 			// The kernel rejects the value only on write, for example for a veth whose rx-gro is off. Writing
 			// the current value tests this without changing anything.
 			err = kernel.SetAttribute(p.Port, "threaded", value)

@@ -93,7 +93,7 @@ func featureLike(name string) bool {
 func spellFeatures(set map[string]bool) State {
 	var list []string
 	for _, n := range slices.Sorted(maps.Keys(set)) {
-		list = append(list, n+"="+map[bool]string{true: "on", false: "off"}[set[n]])
+		list = append(list, n+"="+string(onOff().spell(set[n])))
 	}
 	return State(strings.Join(list, " "))
 }
