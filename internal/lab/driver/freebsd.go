@@ -32,23 +32,22 @@ func (FreeBSD) Name() string { return "freebsd" }
 
 // Check implements Driver.
 func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
-	out, err := shell(ctx, h, `uname -sr`)
-	words := strings.Fields(told(out))
-	switch {
-	case errors.Is(err, host.ErrUnsupported):
-		return check.Not("%s has no POSIX shell: %v", h.Name(), err)
-	case err != nil:
-		return check.CouldNotTell("%v", err)
-	case len(words) != 2 || words[0] != "FreeBSD":
-		return check.Not("%s is %s, not FreeBSD", h.Name(), strings.Join(words, " "))
+	system, a := identify(ctx, h, `uname -sr`)
+	if a.State != check.Yes {
+		return a
 	}
 
-	major, _, _ := strings.Cut(words[1], ".")
+	release, ok := strings.CutPrefix(told(system), "FreeBSD ")
+	if !ok {
+		return check.Not("%s is %s, not FreeBSD", h.Name(), told(system))
+	}
+
+	major, _, _ := strings.Cut(release, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < oldestFreeBSD {
-		return check.Not("%s is FreeBSD %s, older than %d", h.Name(), words[1], oldestFreeBSD)
+		return check.Not("%s is FreeBSD %s, older than %d", h.Name(), release, oldestFreeBSD)
 	}
 
-	return check.OK()
+	return a
 }
 
 // told returns the beginning of a router's output as one line without unprintable characters.
@@ -84,11 +83,7 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 		script += "echo " + host.Quote("fact "+f.name) + "; { " + f.command + "; } 2>/dev/null\n"
 	}
 
-	out, err := shell(ctx, h, script+"true")
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for its facts: %w", h.Name(), err)
-	}
-
+	out, err := ask(ctx, h, "read facts", script+"true")
 	facts := map[string]string{"os": "freebsd"}
 	for _, f := range bsdFacts {
 		_, rest, _ := strings.Cut("\n"+out, "\nfact "+f.name+"\n")
@@ -98,7 +93,7 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 		}
 	}
 
-	return facts, nil
+	return facts, err
 }
 
 func bsdSettings() map[string]setting {
@@ -310,10 +305,7 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
 	error) {
 	out, err := shell(ctx, h, netstatDevices)
-	if err != nil {
-		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
-	}
-	return linkCounters(h, devices, parseNetstat(out))
+	return linkCounters(h, devices, parseNetstat(out), err)
 }
 
 // netstatDevices prints the devices' counters as text. It does not use netstat's JSON output, in which Idrop

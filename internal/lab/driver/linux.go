@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -32,15 +31,23 @@ func (Linux) Name() string { return "linux" }
 
 // Check implements Driver.
 func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
-	switch out, err := shell(ctx, h, `uname -s; [ -r /proc/net/dev ]`); {
-	case errors.Is(err, host.ErrUnsupported):
-		return check.Not("%s has no POSIX shell with a /proc: %v", h.Name(), err)
-	case err != nil:
-		return check.CouldNotTell("%v", err)
-	case strings.TrimSpace(out) != "Linux":
-		return check.Not("%s is %s, not Linux", h.Name(), strings.TrimSpace(out))
+	system, a := identify(ctx, h, `uname -s; [ -r /proc/net/dev ]`)
+	if a.State == check.Yes && system != "Linux" {
+		return check.Not("%s is %s, not Linux", h.Name(), system)
 	}
-	return check.OK()
+	return a
+}
+
+// identify runs a script that prints what the router is. The answer is yes if the script could be run.
+func identify(ctx context.Context, h host.Host, script string) (system string, a check.Answer) {
+	out, err := shell(ctx, h, script)
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return "", check.Not("%s has no POSIX shell: %v", h.Name(), err)
+	case err != nil:
+		return "", check.CouldNotTell("%v", err)
+	}
+	return strings.TrimSpace(out), check.OK()
 }
 
 // printSystem prints the release files of the system, and the release and machine type of the kernel.
@@ -49,11 +56,8 @@ const printSystem = `for f in /etc/os-release /etc/openwrt_release; do
 
 // Facts implements Describing.
 func (Linux) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, printSystem)
-	if err != nil {
-		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
-	}
-	return parseSystem(out), nil
+	out, err := ask(ctx, h, "read facts", printSystem)
+	return parseSystem(out), err
 }
 
 func parseSystem(text string) map[string]string {
@@ -98,6 +102,20 @@ const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
 // shell runs a script on the router with args as $1, $2 and so on, and returns its standard output.
 func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
 	return feed(ctx, h, "", script, args...)
+}
+
+// ask is like shell. Its error names the operation and the router.
+func ask(ctx context.Context, h host.Host, operation, script string, args ...string) (string, error) {
+	out, err := shell(ctx, h, script, args...)
+	return out, failed(h, operation, err)
+}
+
+// failed adds an operation and the router to err, unless err is nil.
+func failed(h host.Host, operation string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s on %s: %w", operation, h.Name(), err)
+	}
+	return err
 }
 
 // feed is like shell, but passes input to the script's standard input.
@@ -296,7 +314,7 @@ func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (stri
 	}
 
 	if err != nil {
-		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
+		return "", failed(h, "read "+s.Knob, err)
 	}
 
 	return string(knob.OfAll(now)), nil
@@ -312,11 +330,7 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 		}
 	}
 
-	if err != nil {
-		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
-	}
-
-	return nil
+	return failed(h, "apply "+s.Knob+"="+s.Value, err)
 }
 
 // devicesOf returns the port, or, if the port is "", all Ethernet devices that are up and not stacked on
@@ -351,18 +365,11 @@ const (
 // readWord reads a kernel file that contains one line.
 func readWord(ctx context.Context, h host.Host, path string) (string, error) {
 	b, err := h.ReadFile(ctx, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", lacks("%w", err)
-	}
-	return strings.Join(strings.Fields(string(b)), " "), err
+	return strings.Join(strings.Fields(string(b)), " "), lacking(err)
 }
 
 func writeWord(ctx context.Context, h host.Host, path, value string) error {
-	err := h.WriteFile(ctx, path, []byte(value+"\n"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return lacks("%w", err)
-	}
-	return lacking(err)
+	return lacking(h.WriteFile(ctx, path, []byte(value+"\n")))
 }
 
 func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, error) {
@@ -479,29 +486,25 @@ func featuresToChange(h host.Host, want, has, fixed map[string]bool) (names []st
 // Counters implements Counting.
 func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
 	error) {
+	var all map[string]map[string]uint64
 	b, err := h.ReadFile(ctx, "/proc/net/dev")
-	if err != nil {
-		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
+	if err == nil {
+		all, err = probe.DeviceCounters(b)
 	}
 
-	all, err := probe.DeviceCounters(b)
-	if err != nil {
-		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
-	}
-
-	return linkCounters(h, devices, all)
+	return linkCounters(h, devices, all, err)
 }
 
 // linkCounters returns the counters of the given devices. all contains the counters of every device, named
-// like the columns of probe netdev.
-func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
+// like the columns of probe netdev. err is the error with which they were read.
+func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64, err error) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}
 	for _, dev := range devices {
 		c := all[dev]
 		for _, name := range []string{"rx_bytes", "rx_packets", "tx_bytes", "tx_packets"} {
-			if _, ok := c[name]; !ok {
-				return nil, fmt.Errorf("read counters on %s: none is reported for %s", h.Name(), dev)
+			if _, ok := c[name]; !ok && err == nil {
+				err = fmt.Errorf("none is reported for %s", dev)
 			}
 		}
 
@@ -514,5 +517,5 @@ func linkCounters(h host.Host, devices []string, all map[string]map[string]uint6
 			TxDropped: c["tx_dropped"],
 		}
 	}
-	return out, nil
+	return out, failed(h, "read counters", err)
 }

@@ -54,11 +54,8 @@ else missing "its ip does not list IPsec associations"; fi`
 
 // Inventory implements Inventorying.
 func (Linux) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
-	out, err := shell(ctx, h, printInventory)
-	if err != nil {
-		return nil, fmt.Errorf("read inventory of %s: %w", h.Name(), err)
-	}
-	return parseInventory(check.Plain(out)), nil
+	out, err := ask(ctx, h, "read inventory", printInventory)
+	return parseInventory(check.Plain(out)), err
 }
 
 // parseInventory parses the output of printInventory.

@@ -2,7 +2,9 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"slices"
 	"strings"
@@ -136,10 +138,14 @@ tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 }
 
 // lacking wraps err in host.ErrUnsupported if it means that the kernel lacks something (the queueing
-// discipline, the sysctl or, on FreeBSD, pf) or that the device cannot support the setting, such as mq on a
-// device with one queue.
+// discipline, the file, the sysctl or, on FreeBSD, pf) or that the device cannot support the setting, such as
+// mq on a device with one queue.
 func lacking(err error) error {
 	const tunable = "; by hand: /boot/loader.conf, and a reboot, if it is a tunable"
+	if errors.Is(err, fs.ErrNotExist) {
+		return lacks("%w", err)
+	}
+
 	for words, advice := range map[string]string{"kind is unknown": "", "Operation not supported": "",
 		"/dev/pf": "", "unknown oid": tunable, "read only": tunable} {
 		if err != nil && strings.Contains(err.Error(), words) {

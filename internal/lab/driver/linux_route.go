@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,13 +29,9 @@ func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) (
 		args = append(args, a.String())
 	}
 
-	out, err := shell(ctx, h, script, args...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
-	}
-
+	out, err := ask(ctx, h, "look up routes", script, args...)
 	routes, addresses, _ := strings.Cut("\n"+out, "\naddresses\n")
-	return parseWays(routes, len(to)), ownAddresses(addresses), nil
+	return parseWays(routes, len(to)), ownAddresses(addresses), err
 }
 
 // ownAddresses parses the output of ip addr or ifconfig, which contains lines such as "inet 198.51.100.2/24

@@ -91,7 +91,7 @@ func TestLinkCounters(t *testing.T) {
 		"colls\n"
 	all, err := probe.DeviceCounters([]byte(heading + "   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n"))
 	must(t, err)
-	got, err := linkCounters(host.Local(), []string{"lan"}, all)
+	got, err := linkCounters(host.Local(), []string{"lan"}, all, nil)
 	want := map[string]kernel.LinkCounters{"lan": {
 		RxBytes:   1,
 		RxPackets: 2,
@@ -102,7 +102,7 @@ func TestLinkCounters(t *testing.T) {
 	}}
 	must(t, err)
 	same(t, want, got, "devices")
-	if got, err := linkCounters(host.Local(), []string{"wan"}, all); err == nil {
+	if got, err := linkCounters(host.Local(), []string{"wan"}, all, nil); err == nil {
 		t.Errorf("of a device that is not there: got %v, want an error", got)
 	}
 

@@ -33,17 +33,13 @@ command -v uci >/dev/null && echo openwrt || echo "without uci"`
 
 // Check implements Driver.
 func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
-	switch out, err := shell(ctx, h, isOpenWrt); {
-	case errors.Is(err, host.ErrUnsupported):
-		return check.Not("%s has no POSIX shell: %v", h.Name(), err)
-	case err != nil:
-		return check.CouldNotTell("%v", err)
-	case strings.TrimSpace(out) == "other":
+	switch system, a := identify(ctx, h, isOpenWrt); {
+	case a.State != check.Yes, system == "openwrt":
+		return a
+	case system == "other":
 		return check.Not("%s is not OpenWrt", h.Name())
-	case strings.TrimSpace(out) != "openwrt":
-		return check.Not("%s is OpenWrt without uci", h.Name())
 	}
-	return check.OK()
+	return check.Not("%s is OpenWrt without uci", h.Name())
 }
 
 // setting returns OpenWrt's setting for a knob if there is one, and the setting of driver Linux otherwise.
@@ -118,21 +114,16 @@ func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, e
 		return nil, err
 	}
 
-	out, err := shell(ctx, h, `for s in /var/run/sqm/*.state; do [ -f "$s" ] && echo "$s"; done; :`)
-	if err != nil {
-		return nil, fmt.Errorf("read what SQM shapes on %s: %w", h.Name(), err)
-	}
-
+	out, err := ask(ctx, h, "find the devices of SQM", `for s in /var/run/sqm/*.state; do
+[ -f "$s" ] && echo "$s"; done; :`)
 	for file := range strings.Lines(out) {
-		dev := strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".state")
-		for i := range q.Devices {
-			if q.Devices[i].Name == dev {
-				q.Devices[i].Missing = "SQM makes its queues: change them in /etc/config/sqm"
-			}
+		d := q.Device(strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".state"))
+		if d != nil {
+			d.Missing = "SQM makes its queues: change them in /etc/config/sqm"
 		}
 	}
 
-	return q, nil
+	return q, err
 }
 
 // Apply implements Driver.
@@ -167,11 +158,8 @@ for s in /var/run/sqm/*.state; do [ -f "$s" ] && s=${s##*/} && echo "sqm:${s%.st
 
 // Facts implements Describing.
 func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, printFacts)
-	if err != nil {
-		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
-	}
-	return parseFacts(out), nil
+	out, err := ask(ctx, h, "read facts", printFacts)
+	return parseFacts(out), err
 }
 
 // maxFact limits the size of a fact in bytes. maxFacts limits the number of facts of a router.

@@ -64,7 +64,7 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 	list := func(print string) []item {
 		all, err := items(ctx, h, print)
 		if err != nil && !errors.Is(err, host.ErrUnsupported) {
-			wrong = fmt.Errorf("read what %s is: %w", h.Name(), err)
+			wrong = failed(h, "read facts", err)
 		}
 		return all
 	}
@@ -444,10 +444,6 @@ func interfaceStats() string {
 func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
 	error) {
 	all, err := items(ctx, h, interfaceStats())
-	if err != nil {
-		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
-	}
-
 	counters := map[string]map[string]uint64{}
 	for _, i := range all {
 		of := map[string]uint64{}
@@ -461,5 +457,5 @@ func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (ma
 		counters[i["name"]] = of
 	}
 
-	return linkCounters(h, devices, counters)
+	return linkCounters(h, devices, counters, err)
 }

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -33,7 +32,7 @@ func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []
 		}
 
 		if err != nil {
-			return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
+			return nil, nil, failed(h, "look up routes", err)
 		}
 	}
 	return parseROSWays(routes, to), own, nil
