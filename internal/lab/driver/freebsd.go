@@ -201,11 +201,11 @@ func parseBSDMTU(text string) (string, error) {
 }
 
 func parseBSDForwarding(text string) (string, error) {
-	words := strings.Fields(text)
-	if len(words) != 2 {
-		return "", fmt.Errorf("sysctl printed %q, want two numbers", told(text))
+	n, err := parseCounts(text, 2)
+	if err != nil {
+		return "", err
 	}
-	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
+	return string(knob.Forwarding(n[0] != 0, n[1] != 0)), nil
 }
 
 // bsdFeatures lists offloads by their names in Linux, with FreeBSD's capabilities and ifconfig(8) arguments.

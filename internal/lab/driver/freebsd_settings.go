@@ -314,31 +314,25 @@ add("240." v4, "248." v4, "/24"); add("2001:db8:0:" v6, "2001:db8:8000:" v6, "/6
 }' | setkey -c >/dev/null`
 
 func parseBSDIdle(text string) (string, error) {
-	var n [7]int
-	words := strings.Fields(text)
-	var err error
-	for i := range n {
-		if err == nil && len(words) == len(n) {
-			n[i], err = strconv.Atoi(words[i])
-		}
+	n, err := parseCounts(text, 7)
+	if err != nil {
+		return "", lacks("setkey printed %q; by hand: kldload ipsec", told(text))
 	}
 
 	all := n[0]
 	printed := n[1]
 	clash := n[2]
-	ours := n[3]
+	ours := n[3:]
 	switch {
-	case err != nil || len(words) != len(n):
-		return "", lacks("setkey printed %q; by hand: kldload ipsec", told(text))
 	case printed < all:
 		return "", lacks("setkey -DP printed %d of %d policies, as its socket holds no more; by "+
 			"hand: sysctl kern.ipc.maxsockbuf=16777216, or fewer of them", printed, all)
 	case clash > 0:
 		return "", lacks("it has %d policies of others with the same selectors", clash)
-	case n[4] != ours || n[5] != ours || n[6] != ours:
+	case slices.Min(ours) != slices.Max(ours):
 		return "", fmt.Errorf("it has %v idle policies out and in of IPv4 and of IPv6, want the same number "+
-			"of each", n[3:])
+			"of each", ours)
 	}
 
-	return strconv.Itoa(ours), nil
+	return strconv.Itoa(ours[0]), nil
 }

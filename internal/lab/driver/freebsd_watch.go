@@ -82,16 +82,14 @@ func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64,
 // parseBSDClock returns the time since boot in ns, given a time such as "1785657600.123456789" and
 // kern.boottime such as "{ sec = 1785650000, usec = 654321 } Sun …".
 func parseBSDClock(now, boot string) (up int64, err error) {
-	words := strings.Fields(boot)
-	if len(words) < 7 || words[1] != "sec" || words[4] != "usec" {
+	var s, us uint32
+	if _, err := fmt.Sscanf(boot, "{ sec = %d, usec = %d }", &s, &us); err != nil {
 		return 0, fmt.Errorf("kern.boottime is %q", told(boot))
 	}
 
-	since, err := bsdSeconds(strings.TrimSuffix(words[3], ","))
-	us, err1 := strconv.ParseUint(words[6], 10, 20)
-	since += int64(us) * 1e3
-	at, err2 := bsdSeconds(strings.TrimSpace(now))
-	if err = errors.Join(err, err1, err2); err == nil && at < since {
+	since := int64(s)*1e9 + int64(us)*1e3
+	at, err := bsdSeconds(strings.TrimSpace(now))
+	if err == nil && at < since {
 		err = errors.New("the clock is behind the time of booting")
 	}
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -164,6 +165,25 @@ func scripted(ofDevice bool, read string, parse func(text string) (string, error
 
 // verbatim returns the output of a script that prints a state, without surrounding spaces.
 func verbatim(text string) (string, error) { return strings.TrimSpace(text), nil }
+
+// parseCounts parses n counts that are separated by white space.
+func parseCounts(text string, n int) ([]int, error) {
+	var counts []int
+	for _, word := range strings.Fields(text) {
+		v, err := strconv.ParseUint(word, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("it printed %q, want %d counts", told(text), n)
+		}
+
+		counts = append(counts, int(v))
+	}
+
+	if len(counts) != n {
+		return nil, fmt.Errorf("it printed %q, want %d counts", told(text), n)
+	}
+
+	return counts, nil
+}
 
 func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {

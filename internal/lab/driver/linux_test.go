@@ -133,7 +133,7 @@ func TestParseSamples(t *testing.T) {
 
 	for _, tt := range []struct{ from, to, want int64 }{{0, 9e9, 2}, {0, 5e8, 1}, {2e9, 2.01e9, 2},
 		{3e9, 4e9, 1}} {
-		n := len(between(got, snapshot.when, tt.from, tt.to))
+		n := len(between(got, tt.from, tt.to))
 		if int64(n) != tt.want {
 			t.Errorf("from %d to %d: got %d samples, want %d", tt.from, tt.to, n, tt.want)
 		}

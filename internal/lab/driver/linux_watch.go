@@ -346,9 +346,9 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
-	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // drop samples that are too old
-	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
-	peers := between(w.peers, taken.when, from+offset, to+offset)
+	w.samples = between(w.samples, from+offset, math.MaxInt64) // drop samples that are too old
+	d, err := w.replay(ctx, between(w.samples, from+offset, to+offset), offset)
+	peers := between(w.peers, from+offset, to+offset)
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
 	d.Clock = clock
 	return d, err

@@ -193,6 +193,21 @@ func find(menu string, pairs ...string) string {
 	return out + "]"
 }
 
+// count returns the number of items in the result of an expression such as that of find.
+func count(ctx context.Context, h host.Host, items string) (int, error) {
+	out, err := console(ctx, h, ":put [:len "+items+"]")
+	if err != nil {
+		return 0, err
+	}
+
+	n, err := parseCounts(out, 1)
+	if err != nil {
+		return 0, err
+	}
+
+	return n[0], nil
+}
+
 // item holds the properties of an entry in a menu. Flags are "true" and "false".
 type item map[string]string
 
@@ -239,27 +254,19 @@ var unwrapped = strings.NewReplacer("\r", "", "\n", "")
 // parseItems parses the JSON printed by toJSON: a list of objects, or one object for a menu without a list.
 func parseItems(text string) ([]item, error) {
 	text = strings.TrimSpace(unwrapped.Replace(text))
-	if text == "" {
-		return nil, nil
+	if !strings.HasPrefix(text, "[") {
+		text = "[" + text + "]"
 	}
 
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
-	var v any
-	err := d.Decode(&v)
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
+	var list []map[string]any
+	if err := d.Decode(&list); err != nil {
+		return nil, fmt.Errorf("the console printed %q, want JSON objects", told(text))
 	}
 
 	var out []item
-	for _, v := range list {
-		fields, ok := v.(map[string]any)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("the console printed %q, want JSON objects",
-				told(text))
-		}
-
+	for _, fields := range list {
 		i := item{}
 		for name, v := range fields {
 			word, known := jsonWord(v)
@@ -292,11 +299,6 @@ func jsonWord(v any) (string, bool) {
 	case []any:
 		var words []string
 		for _, e := range v {
-			_, nested := e.([]any)
-			if nested {
-				return "", false
-			}
-
 			word, known := jsonWord(e)
 			if known {
 				words = append(words, word)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -39,12 +38,7 @@ func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []
 }
 
 func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error) {
-	out, err := console(ctx, h, ":put [:len ["+menu+"/find where active]]")
-	if err != nil {
-		return nil, err
-	}
-
-	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
+	n, err := count(ctx, h, "["+menu+"/find where active]")
 	if err == nil && n > maxRoutes {
 		err = check.WithHint(lacks("it has %d routes, which are not read", n),
 			"name the router's devices: --router-lan, --router-wan")

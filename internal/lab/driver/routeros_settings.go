@@ -329,26 +329,13 @@ func readROSFirewall(ctx context.Context, h host.Host, _, _ string) (string, err
 // parseROSFirewall parses six counts per IP version: jump rules, drop rules, set rules, rules for known
 // connections, logging rules, and addresses in the list.
 func parseROSFirewall(text string) (string, error) {
-	words := strings.Fields(text)
-	if len(words) != 12 {
-		return "", fmt.Errorf("%d counts of rules, want 12", len(words))
-	}
-
-	var n [12]int
-	for i, w := range words {
-		v, err := strconv.ParseUint(w, 10, 31)
-		if err != nil {
-			return "", fmt.Errorf("count of rules: %w", err)
-		}
-
-		n[i] = int(v)
-	}
-
-	if [6]int(n[:6]) != [6]int(n[6:]) {
+	n, err := parseCounts(text, 12)
+	switch {
+	case err != nil:
+		return "", err
+	case !slices.Equal(n[:6], n[6:]):
 		return "", fmt.Errorf("IPv4 has %v rules, IPv6 %v, want the same", n[:6], n[6:])
-	}
-
-	if n[0] == 0 {
+	case n[0] == 0:
 		return "off", nil
 	}
 
@@ -436,16 +423,14 @@ func readROSNAT(ctx context.Context, h host.Host, _, _ string) (string, error) {
 		return "", err
 	}
 
-	var own, all int
-	if _, err := fmt.Sscan(out, &own, &all); err != nil {
-		return "", fmt.Errorf("count of rules: %w", err)
-	}
-
+	n, err := parseCounts(out, 2)
 	switch {
-	case all > own:
+	case err != nil:
+		return "", err
+	case n[1] > n[0]:
 		return "", lacks("the router translates addresses by rules of its own; those of the path " +
 			"are to be disabled by hand: /ip/firewall/nat")
-	case own > 0:
+	case n[0] > 0:
 		return string(kernel.NATMasquerade), nil
 	}
 
@@ -475,12 +460,7 @@ func fastTracking(menu, disabled string) string {
 
 // readFastTrack returns the state of FastTrack, which is RouterOS's equivalent of a flow table.
 func readFastTrack(ctx context.Context, h host.Host, _, _ string) (string, error) {
-	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
-	if err != nil {
-		return "", err
-	}
-
-	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
+	n, err := count(ctx, h, fastTracking("/ip/firewall/filter", "no"))
 	return onOff(n > 0), err
 }
 

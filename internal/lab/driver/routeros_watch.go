@@ -222,8 +222,8 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 	defer w.mu.Unlock()
 	var offset int64
 	d.Clock, offset = before.until(w.related)
-	samples := slices.Concat(between(w.samples, taken.when, from+offset, to+offset),
-		between(w.peers, taken.when, from+offset, to+offset))
+	samples := slices.Concat(between(w.samples, from+offset, to+offset),
+		between(w.peers, from+offset, to+offset))
 	why := ""
 	step := time.Duration(w.offset - before.offset).Abs()
 	if int64(step) > before.bound+w.bound+clockDrift {

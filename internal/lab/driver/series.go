@@ -47,15 +47,15 @@ func (r related) until(later related) (c record.Clock, offset int64) {
 
 // between returns the samples whose times lie between from and to, and the nearest sample before and after
 // this interval.
-func between[S any](all []S, when func(S) int64, from, to int64) []S {
+func between[S interface{ when() int64 }](all []S, from, to int64) []S {
 	first := 0
 	last := len(all)
 	for i, s := range all {
-		if when(s) <= from {
+		if s.when() <= from {
 			first = i
 		}
 
-		if when(s) >= to {
+		if s.when() >= to {
 			last = i + 1
 			break
 		}
