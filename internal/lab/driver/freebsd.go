@@ -217,24 +217,14 @@ var bsdFeatures = []struct{ name, capability, word string }{
 	{"rx-lro", "LRO", "lro"},
 }
 
-// parseCapabilities parses the output of ifconfig -m. It returns the features that the device supports, and
-// whether each is on.
+// parseCapabilities parses the output of ifconfig -m, which contains lines such as "options=3<RXCSUM,TXCSUM>"
+// and "capabilities RXCSUM,TXCSUM". It returns the features that the device supports, and whether each is on.
 func parseCapabilities(text string) map[string]bool {
 	of := map[string][]string{}
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		for _, key := range []string{"options", "capabilities"} {
-			rest, ok := strings.CutPrefix(line, key)
-			if !ok || of[key] != nil {
-				continue
-			}
-
-			_, inner, bracketed := strings.Cut(rest, "<")
-			if bracketed {
-				rest, _, _ = strings.Cut(inner, ">")
-			}
-
-			of[key] = strings.Split(strings.TrimSpace(rest), ",")
+		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n=<>,", r) })
+		if len(words) > 0 && of[words[0]] == nil {
+			of[words[0]] = words
 		}
 	}
 

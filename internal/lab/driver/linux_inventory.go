@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -61,78 +62,72 @@ func (Linux) Inventory(ctx context.Context, h host.Host) (*record.Inventory, err
 // parseInventory parses the output of printInventory.
 func parseInventory(text string) *record.Inventory {
 	v := &record.Inventory{Missing: map[string]string{}}
-	parts := map[string]string{}
-	for part := range strings.SplitSeq("\n"+text, "\npart ") {
-		name, body, _ := strings.Cut(part, "\n")
-		body, why, missing := strings.Cut("\n"+body, "\nmissing ")
-		if parts[name] = strings.TrimPrefix(body, "\n"); missing {
-			why, _, _ = strings.Cut(why, "\n")
-			v.Missing[name], parts[name] = why, ""
-		}
-	}
-
-	for _, name := range []string{"devices", "filter", "iptables", "taps", "nfqueues", "conntrack", "xfrm",
-		"bridge_filter"} {
-		_, read := parts[name]
-		if !read {
+	part := func(name string) string {
+		_, rest, printed := strings.Cut("\n"+text, "\npart "+name+"\n")
+		body, _, _ := strings.Cut("\n"+rest, "\npart ")
+		body, why, missing := strings.Cut(body, "\nmissing ")
+		switch {
+		case !printed:
 			v.Missing[name] = "the router's answer lacks it"
+		case missing:
+			v.Missing[name], _, _ = strings.Cut(why, "\n")
+			return ""
 		}
+		return strings.TrimPrefix(body, "\n")
 	}
-
 	indices := map[int]string{}
-	v.Devices = parseLinks(parts["devices"], indices)
-	queues := &record.Inventory{Devices: parseQueues(parts["queues"])}
+	v.Devices = parseLinks(part("devices"), indices)
+	queues := &record.Inventory{Devices: parseQueues(part("queues"))}
 	for i := range v.Devices {
 		d := &v.Devices[i]
-		q := queues.Device(d.Name)
-		if q != nil {
+		if q := queues.Device(d.Name); q != nil {
 			d.Queues = q.Queues
 			d.Filters = q.Filters
 			d.Missing = q.Missing
-		} else if d.Missing = v.Missing["queues"]; d.Missing == "" {
-			d.Missing = "tc did not list its queues"
+		} else {
+			d.Missing = cmp.Or(v.Missing["queues"], "tc did not list its queues")
 		}
 	}
 
 	delete(v.Missing, "queues")
+	ruleset := part("filter")
 	if v.Missing["filter"] == "" {
-		rules, err := parseRuleset(parts["filter"])
+		rules, err := parseRuleset(ruleset)
 		switch {
 		case err != nil:
 			v.Missing["filter"] = err.Error()
-		case len(parts["filter"]) >= maxRuleset:
+		case len(ruleset) >= maxRuleset:
 			v.Missing["filter"] = fmt.Sprintf("its text is longer than %d bytes", maxRuleset)
 		default:
 			v.Filter = rules.PacketFilter()
 		}
 	}
 
-	for line := range strings.Lines(parts["iptables"]) {
+	legacy := map[string]int{}
+	for line := range strings.Lines(part("iptables")) {
 		f := strings.Fields(line)
 		if len(f) == 4 && f[0] == "table" {
-			if v.Filter == nil {
-				v.Filter = &record.PacketFilter{}
-			}
-
-			if v.Filter.LegacyEntries == nil {
-				v.Filter.LegacyEntries = map[string]int{}
-			}
-
 			n, _ := strconv.Atoi(f[3]) // 0 if it is not a number
-			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
+			legacy[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
 		}
 	}
 
-	most, count, _ := strings.Cut(parts["conntrack"], "\n")
+	if len(legacy) > 0 {
+		v.Filter = cmp.Or(v.Filter, &record.PacketFilter{})
+		v.Filter.LegacyEntries = legacy
+	}
+
+	most, count, _ := strings.Cut(part("conntrack"), "\n")
 	probe.AddProc(v, probe.ProcTexts{
-		Taps:         parts["taps"],
-		NFQueues:     parts["nfqueues"],
+		Taps:         part("taps"),
+		NFQueues:     part("nfqueues"),
 		Max:          most,
 		Count:        count,
-		BridgeFilter: parts["bridge_filter"],
+		BridgeFilter: part("bridge_filter"),
 	}, func(index int) string { return indices[index] })
+	windows := part("xfrm")
 	if v.Missing["xfrm"] == "" {
-		v.XFRM = parseWindows(parts["xfrm"])
+		v.XFRM = parseWindows(windows)
 	}
 
 	return v
