@@ -21,78 +21,76 @@ type place struct {
 }
 
 // reservation holds the properties of a reservation that labgrid-client prints.
-type reservation struct{ token, owner, state, place string }
+type reservation struct{ token, owner, place string }
 
 // heading matches the line that begins a place or a reservation.
 var heading = check.Pattern(`^(Place|Reservation) '(.*)':$`)
 
-// eachBlock calls f for each heading, and for each line below it. f receives the name in the heading, the key
-// of the line under which this line is indented, and the key and value of the line itself. Values that do not
-// exist are "".
-func eachBlock(out string, f func(name, above, key, value string)) {
-	name, above := "", ""
+// block is a place or a reservation in the output of labgrid-client. For each key, it holds the value, or the
+// lines that are indented below the key.
+type block struct {
+	name string
+	of   map[string][]string
+}
+
+func (b block) value(key string) string { return strings.Join(b.of[key], " ") }
+
+// blocks parses all places and reservations in the output of labgrid-client.
+func blocks(out string) (all []block) {
+	inside := false
+	key := ""
 	for line := range strings.Lines(out) {
 		line = strings.TrimRight(line, "\r\n")
-		if m := heading().FindStringSubmatch(line); m != nil {
-			name, above = m[2], ""
-			f(name, "", "", "")
+		text := strings.TrimLeft(line, " ")
+		switch indent := len(line) - len(text); {
+		case indent == 0: // resources or a message may follow a block
+			m := heading().FindStringSubmatch(line)
+			if inside = m != nil; inside {
+				all = append(all, block{m[2], map[string][]string{}})
+			}
+
+			continue
+		case indent == 2:
+			key, text, _ = strings.Cut(text, ":")
+		case indent != 4:
 			continue
 		}
 
-		text := strings.TrimLeft(line, " ")
-		key, value, ok := strings.Cut(text, ": ")
-		if strings.HasSuffix(text, ":") {
-			key, value, ok = strings.TrimSuffix(text, ":"), "", true
-		}
-
-		switch indent := len(line) - len(text); {
-		case name == "" || text == "" || indent == 0:
-			name = "" // the block has ended; resources or a message follow
-		case indent == 2 && ok:
-			above = key
-			f(name, "", key, value)
-		case indent == 4 && ok && above != "acquired resources":
-			f(name, above, key, value)
-		case indent == 4:
-			f(name, above, "", text)
+		if text = strings.TrimSpace(text); inside && text != "" {
+			of := all[len(all)-1].of
+			of[key] = append(of[key], text)
 		}
 	}
+	return all
 }
 
 // parsePlaces parses the output of "labgrid-client -v places" and of "labgrid-client show".
 func parsePlaces(out string) (all []place) {
-	eachBlock(out, func(name, above, key, value string) {
-		if above+key+value == "" {
-			all = append(all, place{name: name})
-			return
+	for _, b := range blocks(out) {
+		p := place{name: b.name, tags: parseTags(b.value("tags")), reservation: b.value("reservation")}
+		if holder := b.value("acquired"); holder != none {
+			p.acquired = holder
 		}
 
-		p := &all[len(all)-1]
-		switch {
-		case above == "acquired resources":
-			path, _, _ := strings.Cut(value, " -> ") // drop the resource's name in the place's match
+		for _, path := range b.of["acquired resources"] {
+			path, _, _ = strings.Cut(path, " -> ") // drop the resource's name in the place's match
 			p.resources = append(p.resources, path)
-		case above != "":
-		case key == "tags":
-			p.tags = parseTags(value)
-		case key == "acquired" && value != none:
-			p.acquired = value
-		case key == "reservation":
-			p.reservation = value
 		}
-	})
+
+		all = append(all, p)
+	}
 	return all
 }
 
 // parseTags parses "a=b, c=d". A value may contain a comma.
 func parseTags(text string) (tags []string) {
 	for part := range strings.SplitSeq(text, ", ") {
-		if !strings.Contains(part, "=") && len(tags) > 0 {
+		switch {
+		case strings.Contains(part, "="):
+			tags = append(tags, part)
+		case len(tags) > 0:
 			tags[len(tags)-1] += ", " + part
-			continue
 		}
-
-		tags = append(tags, part)
 	}
 	return tags
 }
@@ -105,25 +103,11 @@ func parseReservations(out string) (all []reservation) {
 		out = strings.ReplaceAll(out, "\n  owner: ", "\nReservation '-':\n  owner: ")
 	}
 
-	eachBlock(out, func(_, above, key, value string) {
-		if above+key+value == "" {
-			all = append(all, reservation{})
-			return
-		}
+	for _, b := range blocks(out) {
+		_, place, _ := strings.Cut(b.value("allocations"), ": ")
+		all = append(all, reservation{b.value("token"), b.value("owner"), place})
+	}
 
-		r := &all[len(all)-1]
-		switch {
-		case above == "allocations":
-			r.place = value
-		case above != "":
-		case key == "owner":
-			r.owner = value
-		case key == "token":
-			r.token = value
-		case key == "state":
-			r.state = value
-		}
-	})
 	return all
 }
 

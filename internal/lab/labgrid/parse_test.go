@@ -78,10 +78,9 @@ Acquired resource 'main' (bench/g/NetworkPowerPort/p):
 func TestParseReservations(t *testing.T) {
 	const own = "pc3.chokepoint-20261201-025205-ab12/paul"
 	for file, want := range map[string][]reservation{
-		"reserve.txt":      {{"XXN6XAFL71", "desk/anna", "waiting", ""}},
-		"reservations.txt": {{"XXN6XAFL71", "desk/anna", "acquired", "board-7"}},
-		"wait.txt": {{"3J0QGWBNT0", own, "waiting", ""}, {"3J0QGWBNT0", own, "waiting", ""},
-			{"3J0QGWBNT0", own, "allocated", "board-7"}},
+		"reserve.txt":      {{"XXN6XAFL71", "desk/anna", ""}},
+		"reservations.txt": {{"XXN6XAFL71", "desk/anna", "board-7"}},
+		"wait.txt":         {{"3J0QGWBNT0", own, ""}, {"3J0QGWBNT0", own, ""}, {"3J0QGWBNT0", own, "board-7"}},
 	} {
 		if diff := cmp.Diff(want, parseReservations(recorded(t, file)), allowUnexported); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
