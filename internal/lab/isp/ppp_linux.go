@@ -73,17 +73,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 // joinPPPoE starts a PPPoE session. Packets that the device would send to a gateway are diverted to the
 // session.
 func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed chan<- error) error {
-	daemon, err := knob.FindPPPD()
+	daemon, i, err := pppoeOn(a.Device)
 	if err != nil {
-		return err
-	}
-
-	i, err := macOf(a.Device)
-	if err != nil {
-		return err
-	}
-
-	if err := kernel.ProbePPPoE(); err != nil {
 		return err
 	}
 
@@ -102,13 +93,7 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
 
-	has, err := kernel.Addresses(a.Device)
-	if err != nil {
-		return err
-	}
-
-	undo.Add(kernel.EndDivert)
-	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
+	if err := divert(a.Device, dev, undo); err != nil {
 		return err
 	}
 
@@ -119,15 +104,38 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *host.Undoing, failed ch
 	return nil
 }
 
-// others returns the IPv6 addresses of the other end of a link, one for each IPv6 network in own. It assumes
-// that the other end has the first address of the network that is not our own.
-func others(own []netip.Prefix) (out []netip.Addr) {
+// pppoeOn returns the programs and the port that PPPoE on a device needs.
+func pppoeOn(dev string) (knob.PPPD, *net.Interface, error) {
+	daemon, err := knob.FindPPPD()
+	if err == nil {
+		err = kernel.ProbePPPoE()
+	}
+
+	if err != nil {
+		return daemon, nil, err
+	}
+
+	i, err := macOf(dev)
+	return daemon, i, err
+}
+
+// divert diverts the routes through a port to the device of a session. It assumes that in each IPv6 network
+// of the port, the other end of the link has the first address that is not our own.
+func divert(port, session string, undo *host.Undoing) error {
+	own, err := kernel.Addresses(port)
+	if err != nil {
+		return err
+	}
+
+	var others []netip.Addr
 	for _, p := range own {
 		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
-			out = append(out, a)
+			others = append(others, a)
 		}
 	}
-	return out
+
+	undo.Add(kernel.EndDivert)
+	return kernel.Divert(port, session, others...)
 }
 
 // leave ends a subscriber's pppd and its sessions. It sends a PADT itself, because the provider would
@@ -200,16 +208,7 @@ func openDiscovery(dev string) (int, error) {
 // servePPPoE runs an access concentrator. This process handles the discovery stage. A separate pppd handles
 // each session.
 func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err error) {
-	daemon, err := knob.FindPPPD()
-	if err == nil {
-		err = kernel.ProbePPPoE()
-	}
-
-	if err != nil {
-		return nil, err
-	}
-
-	i, err := macOf(p.Device)
+	daemon, i, err := pppoeOn(p.Device)
 	if err != nil {
 		return nil, err
 	}
@@ -308,25 +307,19 @@ func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
 	remote, ok := nth(r.p.own, int(s.id))
-	if !ok {
-		cancel()
-		r.p.tell("%s gets no address: all are taken", s.mac)
-		r.hungUp <- s
-		return
-	}
-
+	err := errors.New("all addresses are taken")
 	dev := knob.SessionDevice(r.p.Device, int(s.id))
-	mtu := strconv.Itoa(s.payload)
-	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
-		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
-		r.p.own.Addr().String(), "ipv6", "::1,"} // "::1" is the interface identifier of linkLocal
-	if r.p.User == "" {
-		args = append(args, "noauth")
-	} else {
-		args = append(args, "auth")
+	var gone <-chan struct{}
+	var last func() string
+	if ok {
+		mtu := strconv.Itoa(s.payload)
+		auth := map[bool]string{true: "noauth", false: "auth"}[r.p.User == ""]
+		gone, last, err = start(ctx, r.daemon, []string{"nic-" + r.p.Device, "rp_pppoe_sess",
+			fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev, fmt.Sprintf("%s:%s", r.p.own.Addr(), remote),
+			"mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns", r.p.own.Addr().String(),
+			"ipv6", "::1,", auth}) // "::1" is the interface identifier of linkLocal
 	}
 
-	gone, last, err := start(ctx, r.daemon, args)
 	if err != nil {
 		cancel()
 		r.p.tell("%s gets no session: %v", s.mac, err)
@@ -340,13 +333,7 @@ func (r *sessions) begin(s *subscriber) {
 		if await(ctx, dev, gone, netip.Addr.Is4) == nil {
 			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
 			if s.id == 1 && len(r.p.Addresses) == 0 {
-				undo.Add(kernel.EndDivert)
-				has, err := kernel.Addresses(r.p.Device)
-				if err == nil {
-					err = kernel.Divert(r.p.Device, dev, others(has)...)
-				}
-
-				if err != nil {
+				if err := divert(r.p.Device, dev, &undo); err != nil {
 					r.p.fail(err)
 				}
 			}
@@ -394,10 +381,12 @@ func (p *provider) withSecrets() error {
 		}},
 		{"mount " + dir, func() error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size=1m") }},
 		{"write the password", func() error {
-			line := fmt.Appendf(nil, "%s * %s *\n", pppWord(p.User), pppWord(string(p.password)))
-			defer clear(line)
-			return errors.Join(os.WriteFile(dir+"/chap-secrets", line, 0o600),
-				os.WriteFile(dir+"/pap-secrets", line, 0o600), os.WriteFile(dir+"/options", nil, 0o600))
+			return p.password.Use(func(password []byte) error {
+				line := fmt.Appendf(nil, "%s * %s *\n", pppWord(p.User), pppWord(string(password)))
+				defer clear(line)
+				return errors.Join(os.WriteFile(dir+"/chap-secrets", line, 0o600),
+					os.WriteFile(dir+"/pap-secrets", line, 0o600), os.WriteFile(dir+"/options", nil, 0o600))
+			})
 		}},
 	}
 	for _, s := range steps {

@@ -17,12 +17,12 @@ import (
 
 // serve is the handler of knob.VerbServe, which runs the provider.
 func serve(ctx context.Context, s host.Session, a knob.Access) (err error) {
-	var password []byte
+	var password host.Secret
 	if a.User != "" {
-		if password, err = receivePassword(s); err != nil {
+		if password, err = s.(host.SecretSession).RecvSecret(); err != nil {
 			return host.Quiet(err)
 		}
-		defer clear(password)
+		defer password.Use(func(b []byte) error { clear(b); return nil })
 	}
 
 	if err := a.Check(); err != nil {
@@ -128,26 +128,11 @@ func addAddresses(dev string, wanted []netip.Prefix, undo *host.Undoing) (has []
 	return has, err
 }
 
-func receivePassword(s host.Session) (out []byte, err error) {
-	carrier, ok := s.(host.SecretSession)
-	if !ok {
-		return nil, errors.New("receive the password: the session cannot carry a secret")
-	}
-
-	secret, err := carrier.RecvSecret()
-	if err != nil {
-		return nil, err
-	}
-
-	err = secret.Use(func(b []byte) error { out = slices.Clone(b); clear(b); return nil })
-	return out, err
-}
-
 // provider serves subscribers on one port.
 type provider struct {
 	knob.Access
 	own      netip.Prefix
-	password []byte
+	password host.Secret
 	failed   chan error
 	say      chan string
 }
