@@ -38,7 +38,7 @@ func Agentless(ctx context.Context, by Router) host.Agent {
 			return s.Send(offer{Answer: by.Check(ctx)})
 		}
 
-		public, err := by.Open(ctx, Spec{Device: r.Device, MTU: r.MTU, Port: r.Port}, r.Inner)
+		public, err := by.Open(ctx, r.Spec, r.Inner)
 		if err != nil {
 			return conclude(err)
 		}

@@ -75,18 +75,14 @@ func (k esp) open(r request) (side, error) {
 func (*espSide) public() string { return "" }
 
 func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
-	there, err := e.kind.association(secret, e.request.Port, true)
-	if err != nil {
-		return err
+	set, err := e.kind.set(e.request, c, secret)
+	defer clear(set.Out.Key)
+	defer clear(set.In.Key)
+	if err == nil {
+		err = kernel.AddESP(set)
 	}
-	defer clear(there.Key)
-	back, err := e.kind.association(secret, e.request.Port, false)
+
 	if err != nil {
-		return err
-	}
-	defer clear(back.Key)
-	set := e.kind.set(e.request, c, there, back)
-	if err := kernel.AddESP(set); err != nil {
 		return err
 	}
 
@@ -117,37 +113,33 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	return nil
 }
 
-// set returns the kernel configuration of an end that has the given associations.
-func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
+// set returns the kernel configuration of an end, with keys derived from a secret.
+func (k esp) set(r request, c connect, secret []byte) (kernel.ESP, error) {
+	out, err1 := k.association(secret, r.Port, r.Near)
+	in, err2 := k.association(secret, r.Port, !r.Near)
 	set := kernel.ESP{
 		ID:     uint32(r.Port),
 		Cipher: k.cipher,
 		Local:  r.Outer,
 		Remote: c.Endpoint.Addr(),
-		Out:    there,
-		In:     back,
+		Out:    out,
+		In:     in,
 	}
-	if !r.Near {
-		set.Out, set.In = back, there
-	}
-
 	if k.deviceless {
 		set.Behind = c.Allowed
 	}
 
-	return set
+	return set, errors.Join(err1, err2)
 }
 
 // clear removes what remains of an end whose process was killed.
 func (k esp) clear(r request, c connect) error {
 	e := espSide{kind: k, request: r, connect: c}
-	there, err := k.association(nil, r.Port, true)
-	back, err2 := k.association(nil, r.Port, false)
-	if err := errors.Join(err, err2); err != nil {
+	var err error
+	if e.set, err = k.set(r, c, nil); err != nil {
 		return err
 	}
 
-	e.set = k.set(r, c, there, back)
 	if !k.deviceless {
 		return errors.Join(kernel.RemoveESP(e.set), removeDevice(r.Device))
 	}

@@ -22,10 +22,11 @@ type End struct {
 
 // Spec describes a tunnel to set up.
 type Spec struct {
-	Device string // name of the device at both ends
-	MTU    int    // inner MTU in bytes; 0 means the default of the kind
-	Port   int    // outer UDP port at both ends
-	Queue  int    // queue length of each end's TUN device in packets; 0 means the default of the kind
+	Device string `json:"device,omitempty"` // name of the device at both ends
+	MTU    int    `json:"mtu,omitempty"`    // inner MTU in bytes; 0 means the default of the kind
+	Port   int    `json:"port,omitempty"`   // outer UDP port at both ends
+	// Queue is the queue length of each end's TUN device in packets. 0 means the default of the kind.
+	Queue int `json:"queue,omitempty"`
 }
 
 // A Tunnel is a kind of tunnel.

@@ -21,11 +21,8 @@ import (
 // request is the first message of a session. It asks the node to create a device with addresses. If Probe is
 // set, it only asks whether the node can do so.
 type request struct {
-	Probe  bool           `json:"probe,omitempty"`
-	Device string         `json:"device,omitempty"`
-	MTU    int            `json:"mtu,omitempty"`
-	Port   int            `json:"port,omitempty"`
-	Queue  int            `json:"queue,omitempty"` // queue length of the device in packets; 0 means default
+	Probe bool `json:"probe,omitempty"`
+	Spec
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // outer address of this end
@@ -166,12 +163,7 @@ func meet(ctx context.Context, s host.Session, public string,
 		return err
 	}
 
-	carrier, ok := s.(host.SecretSession)
-	if !ok {
-		return errors.New("receive preshared key: the session cannot carry a secret")
-	}
-
-	secret, err := carrier.RecvSecret()
+	secret, err := s.(host.SecretSession).RecvSecret()
 	if err != nil {
 		return err
 	}

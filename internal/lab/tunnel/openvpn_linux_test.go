@@ -153,11 +153,9 @@ func TestOpenVPNConfiguration(t *testing.T) {
 	for _, tt := range tests {
 		k := openVPNKinds()[tt.kind].(kind).nodeSide.(openVPN)
 		r := request{
-			Device: "tun3",
-			MTU:    6000,
-			Port:   51823,
-			Outer:  netip.MustParseAddr(tt.outer),
-			Near:   tt.near,
+			Spec:  Spec{Device: "tun3", MTU: 6000, Port: 51823},
+			Outer: netip.MustParseAddr(tt.outer),
+			Near:  tt.near,
 		}
 		c := connect{Public: me.fingerprint, Endpoint: netip.MustParseAddrPort("198.18.0.9:51823")}
 		got := k.configuration(r, c, me, control)

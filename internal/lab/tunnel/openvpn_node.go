@@ -276,25 +276,24 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 		return check.Not("openvpn is not installed").Hinted("install the package openvpn, 2.6 or newer")
 	}
 
-	// openvpn --version exits with code 1.
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
-	if _, known := host.ExitCode(err); !known {
-		return check.CouldNotTell("%v", err)
+	said := ""
+	for _, option := range []string{"--version", "--show-ciphers"} {
+		out, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{option}})
+		if _, known := host.ExitCode(err); !known { // openvpn --version exits with code 1
+			return check.CouldNotTell("%v", err)
+		}
+
+		said += string(out)
 	}
 
-	a := checkVersion(string(out))
+	a := checkVersion(said)
 	if a.State != check.Yes {
 		return a
 	}
 
-	out, err = host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--show-ciphers"}})
-	if _, known := host.ExitCode(err); !known {
-		return check.CouldNotTell("%v", err)
-	}
-
-	if !strings.Contains(string(out), k.cipher) {
-		return check.Not("this openvpn has no %s",
-			k.cipher).Hinted("its cryptographic library lacks it: take another cipher")
+	if !strings.Contains(said, k.cipher) {
+		return check.Not("this openvpn has no %s", k.cipher).
+			Hinted("its cryptographic library lacks it: take another cipher")
 	}
 
 	return probeUserspaceDevice()
@@ -302,26 +301,19 @@ func (k openVPN) probe(ctx context.Context, _ request) check.Answer {
 
 // checkVersion requires OpenVPN 2.6, which is the first version with peer-fingerprint and disable-dco.
 func checkVersion(text string) check.Answer {
-	var major, minor int
-	told := false
 	for line := range strings.Lines(text) {
+		var major, minor int
 		n, _ := fmt.Sscanf(line, "OpenVPN %d.%d", &major, &minor)
-		if n == 2 {
-			told = true
-			break
+		switch {
+		case n < 2:
+		case major < 2 || major == 2 && minor < 6:
+			return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major, minor).
+				Hinted("install OpenVPN 2.6 or newer")
+		default:
+			return check.OK()
 		}
 	}
-
-	if !told {
-		return check.CouldNotTell("openvpn does not print its version")
-	}
-
-	if major < 2 || major == 2 && minor < 6 {
-		return check.Not("openvpn is of version %d.%d, and 2.6 is needed", major,
-			minor).Hinted("install OpenVPN 2.6 or newer")
-	}
-
-	return check.OK()
+	return check.CouldNotTell("openvpn does not print its version")
 }
 
 // acceptTime is the time limit for openvpn to connect to us. A busy emulated machine needs seconds to start

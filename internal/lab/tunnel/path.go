@@ -126,11 +126,12 @@ func up(ctx context.Context, p *path) (Path, error) {
 	p.spec.MTU = cmp.Or(p.spec.MTU, DefaultMTU)
 	p.spec.Port = cmp.Or(p.spec.Port, DefaultPort)
 	p.spec.Device = cmp.Or(p.spec.Device, DefaultDevice)
-	if err := plausible(near.End, far.End, p.spec); err != nil {
-		return nil, fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node, far.Node, err)
+	err := plausible(near.End, far.End, p.spec)
+	if err == nil {
+		err = p.lay(ctx)
 	}
 
-	if err := p.lay(ctx); err != nil {
+	if err != nil {
 		// Undo the changes even if the caller has given up.
 		return nil, errors.Join(fmt.Errorf("lay %s from %s to %s: %w", p.Implementation(), near.Node,
 			far.Node, err), p.Down(context.WithoutCancel(ctx)))
@@ -237,12 +238,7 @@ func (p *path) open(ctx context.Context, e *end) (err error) {
 }
 
 func (p *path) connect(e, peer *end, preshared host.Secret) error {
-	carrier, ok := e.session.(host.SecretSession)
-	if !ok {
-		return errors.New("its session cannot carry a secret")
-	}
-
-	if err := carrier.SendSecret(preshared); err != nil {
+	if err := e.session.(host.SecretSession).SendSecret(preshared); err != nil {
 		return err
 	}
 
@@ -279,10 +275,7 @@ func (p *path) connection(e, peer *end) connect {
 
 func (p *path) request(e *end) request {
 	return request{
-		Device: p.spec.Device,
-		MTU:    p.spec.MTU,
-		Port:   p.spec.Port,
-		Queue:  p.spec.Queue,
+		Spec:   p.spec,
 		Inner:  e.Inner,
 		Routes: e.Routes,
 		Outer:  e.Outer,
