@@ -57,7 +57,6 @@ type path struct {
 	mu   sync.Mutex // a session allows only one exchange at a time
 	ends [2]*end
 	down bool
-	mtu  int
 }
 
 // kind is a kind of tunnel whose ends have the same implementation.
@@ -251,7 +250,6 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 
-	p.mtu = s.MTU
 	e.device = cmp.Or(s.Device, p.spec.Device)
 	if s.MTU != p.spec.MTU {
 		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
@@ -292,9 +290,9 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
 	defer cancel()
-	before, err := to.inquire(ask{})
+	before, err := to.inquire()
 	if err != nil {
-		return fmt.Errorf("%s: %w", to.Node, err)
+		return err
 	}
 
 	var targets []netip.Addr
@@ -303,14 +301,14 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 	}
 
 	for {
-		sent, err := from.inquire(ask{Prove: targets})
+		sent, err := from.inquire(targets...)
 		if err != nil {
-			return fmt.Errorf("%s: %w", from.Node, err)
+			return err
 		}
 
-		got, err := to.inquire(ask{})
+		got, err := to.inquire()
 		if err != nil {
-			return fmt.Errorf("%s: %w", to.Node, err)
+			return err
 		}
 
 		if got.ReceivedPackets > before.ReceivedPackets && (p.mute || sent.Handshake >= 0 &&
@@ -342,7 +340,7 @@ func (s status) words(node string, mute bool) string {
 	return text
 }
 
-func (p *path) MTU() int          { return p.mtu }
+func (p *path) MTU() int          { return p.spec.MTU }
 func (p *path) Devices() []string { return []string{p.ends[0].device, p.ends[1].device} }
 
 // Implementation returns the kind including its implementation, such as "wireguard-userspace". If the
@@ -462,17 +460,15 @@ func (e *end) finish(ctx context.Context) error {
 	for {
 		var last status
 		err := host.Await(ctx, s, &last)
-		if ctx.Err() != nil && err != nil {
+		_, told := errors.AsType[*host.RemoteError](err)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
 			e.hung = true
 			return err
-		}
-
-		_, told := errors.AsType[*host.RemoteError](err)
-		if told {
+		case told:
 			return err // the node could not undo its changes
-		}
-
-		if err != nil {
+		default:
 			return nil
 		}
 	}
@@ -482,19 +478,24 @@ func withinTime(ctx context.Context, d time.Duration) (context.Context, context.
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v", d))
 }
 
-func (e *end) inquire(a ask) (status, error) {
+// inquire makes the end send a datagram to each of the given addresses, and returns the status of the end.
+func (e *end) inquire(prove ...netip.Addr) (status, error) {
 	within, cancel := withinTime(context.Background(), e.patience())
 	defer cancel()
-	return e.inquireWithin(within, a)
-}
-
-func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
-	if err := e.session.Send(a); err != nil {
-		return status{}, fmt.Errorf("%w: %v", host.ErrUnreachable, err)
+	got, err := e.inquireWithin(within, ask{prove})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", e.Node, err)
 	}
 
-	var got status
-	err := e.receiveWithin(ctx, &got)
+	return got, err
+}
+
+func (e *end) inquireWithin(ctx context.Context, a ask) (got status, err error) {
+	if err := e.session.Send(a); err != nil {
+		return got, fmt.Errorf("%w: %v", host.ErrUnreachable, err)
+	}
+
+	err = e.receiveWithin(ctx, &got)
 	return got, err
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -38,7 +37,9 @@ const (
 
 // WireGuard returns the kind of tunnel that uses the implementation in the kernel on each end that has it,
 // and the userspace implementation on the other ends.
-func WireGuard() Tunnel { return auto{} }
+func WireGuard() Tunnel {
+	return auto{kind{nodeSide: wireguard{nameAuto, openUserspaceDevice, probeUserspaceDevice}}}
+}
 
 // WireGuardKernel returns the kind of tunnel that uses the implementation of WireGuard in the kernel.
 func WireGuardKernel() Tunnel {
@@ -200,10 +201,9 @@ func probeKernelDevice() check.Answer {
 		"load the module wireguard, or take wireguard-userspace")
 }
 
-// auto is WireGuard with the best implementation that each end supports.
-type auto struct{}
-
-func (auto) Name() string { return nameAuto }
+// auto is WireGuard with the best implementation that each end supports. Our controllers do not use its verb,
+// because they request a particular implementation.
+type auto struct{ kind }
 
 func (auto) Check(ctx context.Context, near, far End) check.Answer {
 	var why []string
@@ -241,13 +241,4 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 		}
 	}
 	return up(ctx, p)
-}
-
-// Serve chooses an implementation. Our controllers do not use this verb, because they request a particular
-// implementation.
-func (auto) Serve(ctx context.Context, s host.Session) error {
-	if probeKernelDevice().State == check.Yes {
-		return WireGuardKernel().Serve(ctx, s)
-	}
-	return WireGuardUserspace().Serve(ctx, s)
 }
