@@ -230,16 +230,13 @@ func (d *Listener) leave(g *pending) {
 }
 
 // take reserves the listener for one controller. If another controller has reserved it, take returns that
-// controller's address.
-func (d *Listener) take(who string) (by string, ok bool) {
+// controller's address, and otherwise "".
+func (d *Listener) take(who string) (by string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.inside != "" {
-		return d.inside, false
-	}
-
-	d.inside = who
-	return "", true
+	by = d.inside
+	d.inside = cmp.Or(by, who)
+	return by
 }
 
 func (d *Listener) free() {
@@ -292,12 +289,20 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 		return refuse(wrongCode, "wrong code")
 	}
 
-	who := addrOf(raw.RemoteAddr()).String()
-	if by, ok := d.take(who); !ok {
+	if by := d.take(addrOf(raw.RemoteAddr()).String()); by != "" {
 		return refuse(busy, "another run is being served, of "+by)
 	}
 
-	v, err := d.accept(c, raw)
+	ours, err := proof(d.Code, c, peer)
+	if err == nil {
+		_, err = c.Write(answer{verdict: accepted, proof: ours}.bytes())
+	}
+
+	var v *Visit
+	if err == nil {
+		v, err = visit(c, raw, d.Code)
+	}
+
 	if err != nil {
 		d.free()
 		return nil, impatient(err, limit)
@@ -306,28 +311,15 @@ func (d *Listener) admit(ctx context.Context, raw net.Conn, config *tls.Config) 
 	return v, nil
 }
 
-func (d *Listener) accept(c *tls.Conn, raw net.Conn) (*Visit, error) {
-	ours, err := proof(d.Code, c, peer)
-	if err != nil {
-		return nil, err
-	}
-
-	if _, err := c.Write(answer{verdict: accepted, proof: ours}.bytes()); err != nil {
-		return nil, err
-	}
-
-	return visit(c, raw, d.Code)
-}
-
 // impatient returns an error with a readable message if the client is not a controller.
 func impatient(err error, limit time.Duration) error {
-	var alert tls.RecordHeaderError
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("proved nothing within %s", limit)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("hung up before it proved anything")
-	case errors.As(err, &alert):
+	case plain:
 		return errProtocol
 	}
 	return host.Cause(err)
