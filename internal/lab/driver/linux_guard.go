@@ -74,10 +74,8 @@ func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
 
 // free runs a script that looks for other controllers on the router. own lists our guards.
 func free(ctx context.Context, h host.Host, script string, own []string) error {
-	if _, err := shell(ctx, h, "own=$*; "+script, own...); err != nil {
-		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
-	}
-	return nil
+	_, err := ask(ctx, h, "look for other controllers", "own=$*; "+script, own...)
+	return hinted(err)
 }
 
 // inUse is the exit code of scripts if another controller is using the router (EX_TEMPFAIL).
@@ -85,11 +83,10 @@ const inUse = 75
 
 // hinted adds a hint to err if it is the error of a script that exited with inUse.
 func hinted(err error) error {
-	code, _ := host.ExitCode(err)
-	if code != inUse {
-		return err
+	if code, _ := host.ExitCode(err); code == inUse {
+		return check.WithHint(err, othersHint)
 	}
-	return check.WithHint(err, othersHint)
+	return err
 }
 
 const othersHint = "wait until its run has ended; if that was killed, run chokepoint lab restore where it " +
@@ -123,7 +120,7 @@ func guard(ctx context.Context, h host.Host, d interface {
 	}
 
 	if err != nil {
-		return name, hinted(fmt.Errorf("guard %s: %w", h.Name(), err))
+		return name, hinted(failed(h, "install the guard", err))
 	}
 
 	return name, d.Touch(ctx, h, name)
@@ -135,22 +132,26 @@ func (Linux) Touch(ctx context.Context, h host.Host, name string) error {
 }
 
 func touch(ctx context.Context, h host.Host, script, name string) error {
-	if _, err := shell(ctx, h, script, name); err != nil {
-		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
+	_, err := shell(ctx, h, script, name)
+	return untouched(h, err)
+}
+
+// untouched returns an error if a guard could not be touched.
+func untouched(h host.Host, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errNoGuard, err)
 	}
-	return nil
+	return failed(h, "touch the guard", err)
 }
 
 // Dismiss implements Guarded.
 func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
-	if !strings.HasPrefix(path.Base(name), "chokepoint-guard") {
-		return fmt.Errorf("dismiss the guard of %s: %q is none", h.Name(), name)
+	err := fmt.Errorf("%q is none", name)
+	if strings.HasPrefix(path.Base(name), "chokepoint-guard") {
+		_, err = shell(ctx, h, `rm -rf "$1"`, name)
 	}
 
-	if _, err := shell(ctx, h, `rm -rf "$1"`, name); err != nil {
-		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
-	}
-	return nil
+	return failed(h, "dismiss the guard", err)
 }
 
 // undoing returns a script that applies settings in reverse order and continues after errors.

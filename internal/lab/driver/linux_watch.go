@@ -134,7 +134,7 @@ type sampled struct {
 }
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	w := &shellWatch{sampled: x, host: h}
+	w := &shellWatch{sampled: x, watching: watching{host: h}}
 	seconds := max(1, int64(every/time.Second)) // because sleep(1) in POSIX accepts no fractions
 	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
 		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
@@ -145,28 +145,46 @@ func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (W
 	}
 
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
+		return nil, failed(h, "watch", err)
 	}
 
 	return w, nil
 }
 
+// watching is what the watches of all systems have in common.
+type watching struct {
+	host        host.Host
+	process     host.Process    // samples, or keeps the sampling process running
+	ended, said <-chan struct{} // closed when the outputs of process have ended
+	once        sync.Once       // used to end process
+	why         error           // error with which process ended
+
+	mu      sync.Mutex
+	related         // offset from our clock to the router's clock
+	peers   []taken // WireGuard peers, read only before and after a trial
+}
+
+// wait waits until the process has ended.
+func (w *watching) wait() {
+	<-w.ended
+	<-w.said
+	_, w.why = w.process.Wait()
+}
+
+// met stores the result of a comparison of the clocks, and the WireGuard peers that were read after it.
+func (w *watching) met(now related, peers values) {
+	w.related = now
+	w.peers = append(w.peers, taken{host.Monotonic() + now.offset, map[string]values{wireguardProbe: peers}})
+	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
+}
+
 // shellWatch is the controller's side of a sampling process.
 type shellWatch struct {
 	sampled
-	host     host.Host
+	watching // its process runs until its input ends
 	dir, pid string
-
-	session     host.Process    // runs until its input ends
-	input       [2]*os.File     // an OS pipe, because a write to it does not block even if nothing reads
-	ended, said <-chan struct{} // closed when the outputs of session have ended
-	once        sync.Once       // used by end
-	why         error           // result of the first call of end
-
-	mu      sync.Mutex
-	related // offset from our clock to the router's time since boot
-	samples []snapshot
-	peers   []taken // samples of peersScript
+	input    [2]*os.File // an OS pipe, because a write to it does not block even if nothing reads
+	samples  []snapshot
 }
 
 // begin starts the session and waits for the line that contains the directory and process ID.
@@ -177,7 +195,7 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	}
 
 	w.input = [2]*os.File{in, out}
-	w.session, err = w.host.Start(context.WithoutCancel(ctx), host.Command{
+	w.process, err = w.host.Start(context.WithoutCancel(ctx), host.Command{
 		Path:  "sh",
 		Args:  append([]string{"-c", script, "sh"}, args...),
 		Stdin: struct{ io.Reader }{in},
@@ -186,32 +204,28 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 		return errors.Join(err, in.Close(), out.Close())
 	}
 
-	first := make(chan string, 1)
+	first := make(chan struct{})
+	place := ""
 	said := ""
-	w.ended = host.Lines(w.session.Stdout(), func(line string) {
-		select {
-		case first <- line:
-		default:
+	w.ended = host.Lines(w.process.Stdout(), func(line string) {
+		if place == "" && line != "" {
+			place = line
+			close(first)
 		}
 	})
-	w.said = host.Lines(w.session.Stderr(), func(line string) { said = cmp.Or(said, line) })
+	w.said = host.Lines(w.process.Stderr(), func(line string) { said = cmp.Or(said, line) })
 	ctx, cancel := context.WithTimeoutCause(ctx, beginTime, fmt.Errorf("%w: no sampling process within %s",
 		host.ErrUnreachable, beginTime))
 	defer cancel()
-	line := ""
 	select {
-	case line = <-first:
+	case <-first:
 	case <-w.ended:
-		select {
-		case line = <-first:
-		default:
-		}
 	case <-ctx.Done():
 		_ = w.end(0)
 		return context.Cause(ctx)
 	}
 
-	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
+	if w.dir, w.pid, _ = strings.Cut(place, " "); w.pid != "" {
 		return nil
 	}
 
@@ -228,7 +242,7 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 func (w *shellWatch) Keep(context.Context) error {
 	select {
 	case <-w.ended:
-		return fmt.Errorf("keep %s sampled: the session has ended", w.host.Name())
+		return failed(w.host, "keep sampling", errors.New("the session has ended"))
 	default:
 	}
 
@@ -248,12 +262,10 @@ func (w *shellWatch) end(patience time.Duration) error {
 		}
 
 		if patience == 0 {
-			_ = w.session.Kill() // no effect on an ended session
+			_ = w.process.Kill() // no effect on an ended session
 		}
 
-		<-w.ended
-		<-w.said
-		_, w.why = w.session.Wait()
+		w.wait()
 		w.input[0].Close()
 	})
 	return w.why
@@ -277,16 +289,13 @@ print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
 
 // meet measures the offset of the router's clock and reads the WireGuard peers.
 func (w *shellWatch) meet(ctx context.Context) error {
-	var err error
-	w.related, err = relate(func() (up, step int64, err error) { return w.clock(ctx, w.host, w.dir) })
+	now, err := relate(func() (up, step int64, err error) { return w.clock(ctx, w.host, w.dir) })
 	if err != nil {
 		return err
 	}
 
 	peers, _ := shell(ctx, w.host, peersScript) // error ignored: values may be missing
-	w.peers = append(w.peers, taken{host.Monotonic() + w.offset,
-		map[string]values{wireguardProbe: readPeers(peers)}})
-	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
+	w.met(now, readPeers(peers))
 	return nil
 }
 
@@ -341,7 +350,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	}
 
 	if err != nil {
-		return record.NodeData{}, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
+		return record.NodeData{}, failed(w.host, "collect samples", err)
 	}
 
 	clock, offset := before.until(w.related)
@@ -358,11 +367,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 func (w *shellWatch) Close(ctx context.Context) error {
 	_, err := shell(ctx, w.host, w.finish, w.dir, w.pid)
 	_ = w.end(0)
-	if err != nil {
-		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
-	}
-
-	return nil
+	return failed(w.host, "end the watch", err)
 }
 
 // parseSamples parses the output of sampler and skips incomplete samples.

@@ -22,7 +22,7 @@ import (
 // sampling starts the shell's loop on this machine, which keeps 2 to 4 samples and takes so many in silence.
 func sampling(t *testing.T, still string) *shellWatch {
 	t.Helper()
-	w := &shellWatch{sampled: linuxSampling(), host: host.Local()}
+	w := &shellWatch{sampled: linuxSampling(), watching: watching{host: host.Local()}}
 	must(t, w.begin(t.Context(), w.start, "1", "2", still, t.Name()))
 	t.Cleanup(func() { _ = w.end(0) })
 	return w
@@ -249,7 +249,7 @@ func TestNoSampling(t *testing.T) {
 		{noAwk, linuxSampling().start, "there is no awk"},
 	} {
 		t.Setenv("PATH", tt.path)
-		w := &shellWatch{host: host.Local()}
+		w := &shellWatch{watching: watching{host: host.Local()}}
 		err := w.begin(t.Context(), tt.script, "1", "300", "3", t.Name())
 		want := "unsupported\nit says \"" + tt.want + "\", want a folder and a process"
 		if err == nil ||

@@ -140,9 +140,8 @@ echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1
 func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	if name == "" {
-		if _, err := shell(ctx, h, nothingStaged); err != nil {
-			return "", check.WithHint(fmt.Errorf("guard %s: %w", h.Name(), err),
-				"on the router: uci commit, or uci revert network and firewall")
+		if _, err := ask(ctx, h, "install the guard", nothingStaged); err != nil {
+			return "", check.WithHint(err, "on the router: uci commit, or uci revert network and firewall")
 		}
 	}
 	return guard(ctx, h, x, guardScript, name, undo, silence)

@@ -97,7 +97,7 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	err := error(nil)
 	if isNew {
 		if err = mayGuard(ctx, h); err != nil {
-			return "", fmt.Errorf("guard %s: %w", h.Name(), err)
+			return "", failed(h, "install the guard", err)
 		}
 
 		name = newGuard(silence)
@@ -127,13 +127,9 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 		return name, nil
 	}
 
-	err = fmt.Errorf("guard %s: %w", h.Name(), err)
+	err = failed(h, "install the guard", err)
 	if isNew { // dismiss it, because nothing has been changed yet
-		wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name)
-		if wrong != nil {
-			err = fmt.Errorf("%w; %w", err, wrong)
-		}
-
+		err = errors.Join(err, (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name))
 		name = ""
 	}
 
@@ -142,10 +138,7 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 
 // Free implements Guarded.
 func (RouterOS) Free(ctx context.Context, h host.Host, own ...string) error {
-	if err := otherGuards(ctx, h, own...); err != nil {
-		return fmt.Errorf("look for other controllers on %s: %w", h.Name(), err)
-	}
-	return nil
+	return failed(h, "look for other controllers", otherGuards(ctx, h, own...))
 }
 
 // otherGuards returns an error if the router has an armed guard that is not listed in own.
@@ -246,11 +239,7 @@ func (RouterOS) Touch(ctx context.Context, h host.Host, name string) error {
 			"do={:error "+quoteROS("no guard "+name)+"}", keepAddress(name, silence))
 	}
 
-	if err != nil {
-		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
-	}
-
-	return nil
+	return untouched(h, err)
 }
 
 // Dismiss implements Guarded.
@@ -261,9 +250,5 @@ func (RouterOS) Dismiss(ctx context.Context, h host.Host, name string) error {
 		_, err = console(ctx, h, guardRemoval(name)...)
 	}
 
-	if err != nil {
-		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
-	}
-
-	return nil
+	return failed(h, "dismiss the guard", err)
 }

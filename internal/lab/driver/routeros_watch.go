@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -47,25 +46,17 @@ const readClock = `[:tonsec [:timestamp]]`
 // rosWatch is the controller's side of a watch. It buffers the output of the sampling loop that runs on the
 // router.
 type rosWatch struct {
-	host host.Host
-	list string // address list that keeps the loop running
-
-	loop        host.Process
-	said, ended <-chan struct{}
-	once        sync.Once
-	why, killed error // results of over
-
-	mu      sync.Mutex
-	related // offset from our clock to the router's clock
+	watching
+	list    string // address list that keeps the loop running
+	killed  error  // result of killing the loop
 	samples []taken
-	peers   []taken            // WireGuard peers, read only before and after a trial
 	busy    map[string]float64 // busy time of each core since the first sample in ns, by column
 	trouble error              // error of the last sample, or nil if it was parsed
 }
 
 // Watch implements Sampling.
 func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	w := &rosWatch{host: h, list: watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix)}
+	w := &rosWatch{watching: watching{host: h}, list: watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix)}
 	once := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
 	for _, print := range rosSample() {
 		once = append(once, ":put "+quoteROS(partMark), toJSON(print))
@@ -74,18 +65,18 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 	line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
 	err := w.meet(ctx)
 	if err == nil {
-		w.loop, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
+		w.process, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
 			" > 0) do={" + line + "; :delay " + seconds(every) + "}"})
 	}
 
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
+		return nil, failed(h, "watch", err)
 	}
 
-	w.said = host.Lines(w.loop.Stderr(), func(string) {})
-	w.ended = host.LongLines(w.loop.Stdout(), maxLine, rosLines(w.add))
+	w.said = host.Lines(w.process.Stderr(), func(string) {})
+	w.ended = host.LongLines(w.process.Stdout(), maxLine, rosLines(w.add))
 	if err := w.await(ctx, math.MinInt64); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch %s: %w", h.Name(), err), w.Close(ctx))
+		return nil, errors.Join(failed(h, "watch", err), w.Close(ctx))
 	}
 
 	return w, nil
@@ -104,20 +95,17 @@ func (w *rosWatch) meet(ctx context.Context) error {
 		return err
 	}
 
-	at := now.offset + host.Monotonic()
 	peers, _ := items(ctx, w.host, peersPrint) // error ignored: values may be missing
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.related = now
-	w.peers = append(w.peers, taken{at, map[string]values{wireguardProbe: rosPeers(peers)}})
-	w.peers = w.peers[max(0, len(w.peers)-maxSamples):]
+	w.met(now, rosPeers(peers))
 	return nil
 }
 
 // Keep implements Watch.
 func (w *rosWatch) Keep(ctx context.Context) error {
 	if err := w.running(); err != nil {
-		return fmt.Errorf("keep %s sampled: %w", w.host.Name(), err)
+		return failed(w.host, "keep sampling", err)
 	}
 
 	// Ignore errors, because the next attempt may succeed.
@@ -138,10 +126,8 @@ func (w *rosWatch) running() error {
 // over ends the loop and returns its error.
 func (w *rosWatch) over() error {
 	w.once.Do(func() {
-		w.killed = w.loop.Kill()
-		<-w.ended
-		<-w.said
-		_, w.why = w.loop.Wait()
+		w.killed = w.process.Kill()
+		w.wait()
 	})
 	return w.why
 }
@@ -215,7 +201,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 	}
 
 	if err != nil {
-		return d, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
+		return d, failed(w.host, "collect samples", err)
 	}
 
 	w.mu.Lock()
@@ -238,11 +224,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 func (w *rosWatch) Close(ctx context.Context) error {
 	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
 	_ = w.over() // returns an error, because the loop was killed
-	if err = errors.Join(err, w.killed); err != nil {
-		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
-	}
-
-	return nil
+	return failed(w.host, "end the watch", errors.Join(err, w.killed))
 }
 
 // rosLines returns a function that takes the lines printed by the loop and passes complete samples to add.
