@@ -75,13 +75,13 @@ func (x site) on(value string) (out []record.Setting, err error) {
 		return []record.Setting{s}, nil
 	}
 
-	each, err := knob.Each(knob.State(value), func() ([]string, error) { return x.p.Ports, nil })
+	each := knob.Each(knob.State(value), x.p.Ports)
 	for _, dev := range x.p.Ports {
 		s.Port, s.Value = dev, string(each[dev])
 		out = append(out, s)
 	}
 
-	return out, err
+	return out, nil
 }
 
 // each returns the state that value would replace. The driver reads this state.

@@ -344,7 +344,7 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 	if !knob.OfPorts(b.k) {
 		return map[string]knob.State{"": knob.State(s)}, nil
 	}
-	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
+	return knob.Each(knob.State(s), b.devices()), nil
 }
 
 // differs returns an error that describes how a state differs from the expected one, and how the user can

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -161,21 +160,10 @@ func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error
 	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
-// bsdDevices returns the given port. If port is "", it returns all Ethernet devices that are up and not
-// stacked on others.
-func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
-	if port != "" {
-		return []string{port}, nil
-	}
-
+func bsdDevices(ctx context.Context, h host.Host) ([]string, error) {
 	out, err := shell(ctx, h, `for d in $(ifconfig -l -u ether); do case $d in
 *.*|bridge*|lagg*|vlan*|vxlan*|tap*) ;; *) echo "$d";; esac; done`)
-	devices := strings.Fields(out)
-	if err != nil || len(devices) > 0 {
-		return devices, err
-	}
-
-	return nil, errors.New("no Ethernet device is up")
+	return strings.Fields(out), err
 }
 
 // bsdSysctl returns the setting for a sysctl.

@@ -289,20 +289,20 @@ func (Linux) WithoutNAT() string {
 
 // Read implements Driver.
 func (x Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	return settings{x.settingOf, devicesOf}.read(ctx, h, s)
+	return settings{x.settingOf, linuxDevices}.read(ctx, h, s)
 }
 
 // Apply implements Driver.
 func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
+	return settings{x.settingOf, linuxDevices}.apply(ctx, h, s)
 }
 
 // settings reads and applies the settings of a system.
 type settings struct {
 	// of returns the setting for a knob.
 	of func(knob string) (setting, error)
-	// devices returns the device of a port, or all devices if the port is "".
-	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
+	// devices returns the Ethernet devices that are up and not stacked on others.
+	devices func(ctx context.Context, h host.Host) ([]string, error)
 }
 
 // find returns the setting for a knob, the devices to apply it to, and the value for each device. For a
@@ -314,12 +314,16 @@ func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l se
 		return l, []string{s.Port}, map[string]knob.State{s.Port: knob.State(s.Value)}, err
 	}
 
-	devices, err = x.devices(ctx, h, s.Port)
-	if err == nil {
-		each, err = knob.Each(knob.State(s.Value), func() ([]string, error) { return devices, nil })
+	devices = []string{s.Port}
+	if s.Port == "" {
+		devices, err = x.devices(ctx, h)
 	}
 
-	return l, devices, each, err
+	if len(devices) == 0 && err == nil {
+		err = errors.New("no Ethernet device is up")
+	}
+
+	return l, devices, knob.Each(knob.State(s.Value), devices), err
 }
 
 func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
@@ -353,27 +357,12 @@ func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) erro
 	return failed(h, "apply "+s.Knob+"="+s.Value, err)
 }
 
-// devicesOf returns the port, or, if the port is "", all Ethernet devices that are up and not stacked on
-// others.
-func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) {
-	if port != "" {
-		return []string{port}, nil
-	}
-
+func linuxDevices(ctx context.Context, h host.Host) ([]string, error) {
 	out, err := shell(ctx, h, `for d in /sys/class/net/*; do
 [ "$(cat "$d/type")" = 1 ] && [ "$(cat "$d/operstate")" != down ] || continue
 for l in "$d"/lower_*; do [ -e "$l" ] && continue 2; done
 echo "${d##*/}"; done`)
-	if err != nil {
-		return nil, err
-	}
-
-	devices := strings.Fields(out)
-	if len(devices) > 0 {
-		return devices, nil
-	}
-
-	return nil, errors.New("no Ethernet device is up")
+	return strings.Fields(out), err
 }
 
 const (

@@ -236,15 +236,12 @@ func parseDiscipline(words []string) kernel.Discipline {
 	d.Handle, _ = qdisc.ParseHandle(handle)
 	rest := words[4:]
 	if d.Parent = qdisc.HandleRoot; words[3] == "parent" && len(words) > 4 {
-		switch parent := words[4]; parent {
-		case "ffff:fff1":
+		switch parent := words[4]; {
+		case parent == "ffff:fff1":
 			d.Parent = qdisc.HandleIngress
+		case strings.HasPrefix(parent, ":"):
+			d.Parent = 1 // a class; this is its default queue, which has handle 0
 		default:
-			if strings.HasPrefix(parent, ":") {
-				d.Parent = 1 // a class; this is its default queue, which has handle 0
-				break
-			}
-
 			d.Parent, _ = qdisc.ParseHandle(parent)
 		}
 

@@ -103,7 +103,7 @@ func (OpenWrt) WithoutNAT() string {
 
 // Read implements Driver.
 func (x OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := settings{x.setting, devicesOf}.read(ctx, h, s)
+	text, err := settings{x.setting, linuxDevices}.read(ctx, h, s)
 	return text, adviseByHand(s, err)
 }
 
@@ -128,7 +128,7 @@ func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, e
 
 // Apply implements Driver.
 func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
+	return adviseByHand(s, settings{x.setting, linuxDevices}.apply(ctx, h, s))
 }
 
 // nothingStaged fails if uci contains uncommitted changes. Reloading a service for our changes would put the

@@ -409,19 +409,10 @@ func changeROS(ctx context.Context, h host.Host, statements ...string) error {
 	return err
 }
 
-// rosDevices returns the port, or, if the port is "", all running Ethernet interfaces.
-func rosDevices(ctx context.Context, h host.Host, port string) (out []string, err error) {
-	if port != "" {
-		return []string{port}, nil
-	}
-
+func rosDevices(ctx context.Context, h host.Host) (out []string, err error) {
 	all, err := items(ctx, h, `/interface/print detail as-value where type="ether" running`)
 	for _, i := range all {
 		out = append(out, i["name"])
-	}
-
-	if err == nil && len(out) == 0 {
-		err = errors.New("no Ethernet device is up")
 	}
 
 	slices.Sort(out)

@@ -56,7 +56,10 @@ type rosWatch struct {
 
 // Watch implements Sampling.
 func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	w := &rosWatch{watching: watching{host: h}, list: watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix)}
+	w := &rosWatch{
+		watching: watching{host: h},
+		list:     watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix),
+	}
 	once := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
 	for _, print := range rosSample() {
 		once = append(once, ":put "+quoteROS(partMark), toJSON(print))

@@ -214,10 +214,15 @@ func (k *kernelKnob[T]) parts(s State) map[string]State {
 
 // each returns the state of each device at the place.
 func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
-	if !k.perPort {
+	switch {
+	case !k.perPort:
 		return map[string]State{p.Port: s}, nil
+	case eachNamed(string(s)):
+		return parts(s), nil
 	}
-	return Each(s, func() ([]string, error) { return k.devices(p) })
+
+	devices, err := k.devices(p)
+	return Each(s, devices), err
 }
 
 // OfAll returns the combined state of several devices. It is a single value if their states are equal, and a
@@ -238,21 +243,17 @@ func join(each map[string]State) State {
 	return State(strings.Join(list, "; "))
 }
 
-// Each returns the state of each device. If s applies to all devices, Each calls devices to list them.
-func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
+// Each returns the state of each device. If s applies to all devices, these are the given devices.
+func Each(s State, devices []string) map[string]State {
 	each := parts(s)
-	all, ok := each[""]
-	if !ok {
-		return each, nil
+	if all, ok := each[""]; ok {
+		delete(each, "")
+		for _, dev := range devices {
+			each[dev] = all
+		}
 	}
 
-	delete(each, "")
-	devs, err := devices()
-	for _, dev := range devs {
-		each[dev] = all
-	}
-
-	return each, err
+	return each
 }
 
 // parts splits a state into the states of devices. The key "" stands for all devices.
