@@ -685,7 +685,7 @@ func TestBSDCores(t *testing.T) {
 		})
 	}
 
-	data, err := bsdSeries(t.Context(), samples, 0)
+	data, err := bsdSeries(samples, 0)
 	must(t, err)
 	cores := metrics.CoresOf(data)
 	if len(cores) != 2 {
@@ -763,7 +763,7 @@ func FuzzParseBSD(f *testing.F) {
 			whole.files[name] = []byte(text)
 		}
 
-		data, err := bsdSeries(t.Context(), append([]snapshot{whole}, samples...), 0)
+		data, err := bsdSeries(append([]snapshot{whole}, samples...), 0)
 		must(t, err)
 		for _, s := range data.Samples {
 			if s.Table == nil {

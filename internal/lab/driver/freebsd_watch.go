@@ -184,7 +184,7 @@ var bsdSources = []source{
 }
 
 // bsdSeries converts samples to series of the probes.
-func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
+func bsdSeries(samples []snapshot, offset int64) (d record.NodeData, err error) {
 	all := make([]taken, len(samples))
 	for i, s := range samples {
 		text := func(name string) string { return string(s.files[name]) }

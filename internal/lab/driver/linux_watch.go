@@ -130,7 +130,7 @@ type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
 	parse                func(text string) []snapshot
-	replay               func(ctx context.Context, samples []snapshot, offset int64) (record.NodeData, error)
+	replay               func(samples []snapshot, offset int64) (record.NodeData, error)
 }
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
@@ -356,7 +356,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
 	w.samples = between(w.samples, from+offset, math.MaxInt64) // drop samples that are too old
-	d, err := w.replay(ctx, between(w.samples, from+offset, to+offset), offset)
+	d, err := w.replay(between(w.samples, from+offset, to+offset), offset)
 	peers := between(w.peers, from+offset, to+offset)
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, peers, offset, "")...)
 	d.Clock = clock
@@ -413,7 +413,7 @@ func parseCPUTime(stat string) int64 {
 
 // replay writes the samples to a directory one after another, and runs the probes on this directory as they
 // would run on the router.
-func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
+func replay(samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {
 		return d, err
