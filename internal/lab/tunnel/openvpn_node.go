@@ -24,7 +24,14 @@ type openVPNSide struct {
 	kind    openVPN
 	request request
 	me      identity
-	process *openVPNProcess // nil if it was not started
+	process host.Process    // nil if openvpn does not run
+	control *net.UnixConn   // connection to the management interface of openvpn; nil if there is none
+	over    <-chan struct{} // closed when control has been closed
+	said    []<-chan struct{}
+
+	mu    sync.Mutex
+	state management
+	words string // last line of the output, for errors that occur before openvpn connects
 }
 
 func (k openVPN) open(r request) (side, error) {
@@ -56,12 +63,12 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 	defer clear(control)
 	config := e.kind.configuration(e.request, c, e.me, control)
 	defer clear(config)
-	e.process, err = e.kind.start(ctx, config, management{server: !e.request.Near, allowed: c.Allowed})
-	if err != nil {
+	e.state = management{server: !e.request.Near, allowed: c.Allowed}
+	if err := e.start(ctx, config); err != nil {
 		return err
 	}
 
-	if err := e.process.wait(ctx); err != nil {
+	if err := e.wait(ctx); err != nil {
 		return err
 	}
 
@@ -72,73 +79,72 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 	return address(e.request)
 }
 
-func (e *openVPNSide) read() (status, error) { return e.process.read(e.request.Device) }
-
+// close kills openvpn. Nothing else needs to be undone, because the device disappears with the process.
 func (e *openVPNSide) close() error {
 	e.me.clear()
 	if e.process == nil {
 		return nil
 	}
-	return errors.Join(e.process.end(), gone(e.request.Device))
-}
 
-// openVPNProcess is a running openvpn process and its output.
-type openVPNProcess struct {
-	kind    openVPN
-	process host.Process
-	control *net.UnixConn   // connection to the management interface of openvpn
-	over    <-chan struct{} // closed when control has been closed
-	said    []<-chan struct{}
+	if e.control != nil {
+		e.control.Close()
+		<-e.over
+	}
 
-	mu    sync.Mutex
-	state management
-	words string // last line of the output, for errors that occur before openvpn connects
+	err := e.process.Kill()
+	for _, done := range e.said {
+		<-done
+	}
+
+	_, _ = e.process.Wait() // error ignored: the process was killed
+	e.process = nil
+	return errors.Join(err, gone(e.request.Device))
 }
 
 // start runs openvpn with a configuration that is passed through a pipe, and waits until openvpn connects its
 // management interface to us.
-func (k openVPN) start(ctx context.Context, config []byte, t management) (*openVPNProcess, error) {
+func (e *openVPNSide) start(ctx context.Context, config []byte) error {
 	program, err := findOpenVPN()
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	in, err := pipeOf(config)
 	if err != nil {
-		return nil, fmt.Errorf("configure openvpn: %w", err)
+		return fmt.Errorf("configure openvpn: %w", err)
 	}
 	defer in.Close()
-	m, err := listenControl()
+	listener, name, err := listenControl()
 	if err != nil {
-		return nil, fmt.Errorf("listen to openvpn: %w", err)
+		return fmt.Errorf("listen to openvpn: %w", err)
 	}
-	defer m.close()
-	p := &openVPNProcess{kind: k, state: t}
-	p.process, err = host.Local().Start(ctx, host.Command{
+	defer listener.Close()
+	defer name.Close()
+	process, err := host.Local().Start(ctx, host.Command{
 		Path:  program,
 		Args:  []string{"--config", "stdin"},
 		Stdin: in,
-		Files: []*os.File{m.name},
+		Files: []*os.File{name},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	p.said = []<-chan struct{}{host.Lines(p.process.Stdout(), p.print), host.Lines(p.process.Stderr(),
-		p.print)}
-	if p.control, err = m.accept(p.said[0]); err != nil {
+	e.process = process
+	e.said = []<-chan struct{}{host.Lines(process.Stdout(), e.print), host.Lines(process.Stderr(), e.print)}
+	if e.control, err = accept(listener, e.said[0]); err != nil {
 		err = fmt.Errorf("start openvpn: %w", err)
-		_ = p.end()
-		if p.words != "" {
-			err = fmt.Errorf("%w: it says: %s", err, p.words)
+		_ = e.close()
+		if e.words != "" {
+			err = fmt.Errorf("%w: it says: %s", err, e.words)
 		}
 
-		return nil, err
+		return err
 	}
 
-	p.say(opening)
-	p.over = host.Lines(p.control, p.hear)
-	return p, nil
+	e.say(opening)
+	e.over = host.Lines(e.control, e.hear)
+	return nil
 }
 
 // pipeOf returns the read end of a pipe that contains text. The text is therefore never stored on disk, but
@@ -162,36 +168,36 @@ func pipeOf(text []byte) (*os.File, error) {
 	return r, nil
 }
 
-func (p *openVPNProcess) print(line string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.words = line
+func (e *openVPNSide) print(line string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.words = line
 }
 
-func (p *openVPNProcess) hear(line string) {
-	p.mu.Lock()
-	answer := p.state.hear(line, time.Now())
-	p.mu.Unlock()
+func (e *openVPNSide) hear(line string) {
+	e.mu.Lock()
+	answer := e.state.hear(line, time.Now())
+	e.mu.Unlock()
 	if answer != "" {
-		p.say(answer)
+		e.say(answer)
 	}
 }
 
 // say sends a command to openvpn. It is not safe for concurrent use: start calls it first, and later only the
-// reader does. It ignores errors, because p.over reports the end of the connection.
-func (p *openVPNProcess) say(text string) { _, _ = p.control.Write([]byte(text)) }
+// reader does. It ignores errors, because e.over reports the end of the connection.
+func (e *openVPNSide) say(text string) { _, _ = e.control.Write([]byte(text)) }
 
 // now returns a copy of the state.
-func (p *openVPNProcess) now() management {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
+func (e *openVPNSide) now() management {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
 }
 
 // wait waits until the server listens, or the data channel of the client is up.
-func (p *openVPNProcess) wait(ctx context.Context) error {
+func (e *openVPNSide) wait(ctx context.Context) error {
 	for deadline := time.Now().Add(openVPNTime); ; {
-		t := p.now()
+		t := e.now()
 		switch {
 		case t.ready && (t.server || t.connected()):
 			return nil
@@ -202,8 +208,8 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-p.over:
-			t = p.now()
+		case <-e.over:
+			t = e.now()
 			return fmt.Errorf("connect openvpn: it ended%s", t.words())
 		case <-time.After(pollEvery):
 		}
@@ -212,15 +218,15 @@ func (p *openVPNProcess) wait(ctx context.Context) error {
 
 // read returns the counters of the device. It returns an error if the data channel does not use the required
 // cipher or is offloaded.
-func (p *openVPNProcess) read(dev string) (status, error) {
-	t := p.now()
+func (e *openVPNSide) read() (status, error) {
+	t := e.now()
 	select {
-	case <-p.over:
+	case <-e.over:
 		return status{}, fmt.Errorf("openvpn ended%s", t.words())
 	default:
 	}
 
-	now, err := deviceStatus(dev)
+	now, err := deviceStatus(e.request.Device)
 	if err != nil {
 		return status{}, err
 	}
@@ -229,8 +235,8 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	switch {
 	case !t.connected():
 		return now, nil
-	case t.cipher != p.kind.cipher:
-		return status{}, fmt.Errorf("openvpn agreed on %s, want %s", t.cipher, p.kind.cipher)
+	case t.cipher != e.kind.cipher:
+		return status{}, fmt.Errorf("openvpn agreed on %s, want %s", t.cipher, e.kind.cipher)
 	case t.offloaded:
 		return status{}, errors.New("openvpn has offloaded its data channel, which was switched off")
 	}
@@ -239,28 +245,12 @@ func (p *openVPNProcess) read(dev string) (status, error) {
 	return now, nil
 }
 
-// end kills openvpn. Nothing needs to be undone, because the device disappears with the process.
-func (p *openVPNProcess) end() error {
-	if p.control != nil {
-		p.control.Close()
-		<-p.over
-	}
-
-	err := p.process.Kill()
-	for _, done := range p.said {
-		<-done
-	}
-
-	_, _ = p.process.Wait() // error ignored: the process was killed
-	return err
-}
-
 // sbins lists directories that may contain openvpn but are not in the PATH of an ordinary user.
-var sbins = [...]string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
+var sbins = []string{"/usr/sbin", "/usr/local/sbin", "/sbin"}
 
 // findOpenVPN returns the path of openvpn.
 func findOpenVPN() (string, error) {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), sbins[:]...) {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), sbins...) {
 		file := filepath.Join(dir, "openvpn")
 		if i, err := os.Stat(file); err == nil && i.Mode().IsRegular() && i.Mode()&0o111 != 0 {
 			return file, nil
@@ -320,31 +310,19 @@ func checkVersion(text string) check.Answer {
 // openvpn.
 const acceptTime = 15 * time.Second
 
-// controlSocket is the socket to which openvpn connects. Its file is removed before openvpn starts.
-// Therefore, only openvpn can connect, because it inherits a descriptor of the file.
-type controlSocket struct {
-	listener *net.UnixListener
-	name     *os.File
-}
-
 // managementPath is the path by which openvpn refers to the inherited descriptor, which is the first after
 // the standard descriptors.
 const managementPath = "/proc/self/fd/3"
 
-func (m *controlSocket) close() {
-	m.listener.Close()
-	m.name.Close()
-}
-
 // accept waits until openvpn connects. It returns an error if openvpn has closed its output, because openvpn
 // has then failed.
-func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
+func accept(listener *net.UnixListener, silent <-chan struct{}) (*net.UnixConn, error) {
 	for deadline := time.Now().Add(acceptTime); time.Now().Before(deadline); {
-		if err := m.listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		if err := listener.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			return nil, err
 		}
 
-		c, err := m.listener.AcceptUnix()
+		c, err := listener.AcceptUnix()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return c, err
 		}
@@ -358,17 +336,18 @@ func (m *controlSocket) accept(silent <-chan struct{}) (*net.UnixConn, error) {
 	return nil, fmt.Errorf("it said nothing within %v", acceptTime)
 }
 
-// listenControl creates the socket.
-func listenControl() (*controlSocket, error) {
+// listenControl creates the socket to which openvpn connects. Its file is removed before openvpn starts.
+// Therefore, only openvpn can connect, because it inherits the returned descriptor of the file.
+func listenControl() (*net.UnixListener, *os.File, error) {
 	dir, err := os.MkdirTemp("", "chokepoint-openvpn-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer os.Remove(dir)
 	file := filepath.Join(dir, "management")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: file, Net: "unix"})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	name, err := openName(file)
@@ -378,10 +357,10 @@ func listenControl() (*controlSocket, error) {
 
 	if err != nil {
 		l.Close()
-		return nil, err
+		return nil, nil, err
 	}
 
-	return &controlSocket{l, name}, nil
+	return l, name, nil
 }
 
 // management is the state that openvpn has reported. Its method hear processes a line, and returns the
