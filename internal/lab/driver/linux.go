@@ -90,12 +90,6 @@ func lacks(format string, args ...any) error {
 // answerTime is the time limit for a command. It is long because a saturated router answers late.
 const answerTime = 2 * time.Minute
 
-// inTime returns a context that is cancelled after the time limit for a command.
-func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%w: no answer within %s",
-		host.ErrUnreachable, answerTime))
-}
-
 // ownPath adds the directories of administration commands to PATH, because the PATH of an ordinary user may
 // lack them.
 const ownPath = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
@@ -126,7 +120,7 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 		c.Stdin = strings.NewReader(input)
 	}
 
-	ctx, cancel := inTime(ctx)
+	ctx, cancel := host.Within(ctx, answerTime)
 	defer cancel()
 	out, err := host.Run(ctx, h, c)
 	code, known := host.ExitCode(err)

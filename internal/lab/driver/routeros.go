@@ -108,7 +108,7 @@ const consoleDone = "chokepoint-done"
 // console runs statements and returns their output. If one fails, the error contains the console's message.
 func console(ctx context.Context, h host.Host, statements ...string) (string, error) {
 	line := strings.Join(slices.Concat(statements, []string{":put " + quoteROS(consoleDone)}), "; ")
-	ctx, cancel := inTime(ctx)
+	ctx, cancel := host.Within(ctx, answerTime)
 	defer cancel()
 	out, err := host.Run(ctx, h, host.Command{Path: line})
 	text, whole := strings.CutSuffix(strings.TrimSpace(string(out)), consoleDone)

@@ -20,8 +20,8 @@ import (
 	"net"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -126,7 +126,7 @@ func readAnswer(r io.Reader) (answer, error) {
 	if a.verdict == accepted {
 		a.proof = read(proofSize)
 	} else if n := int(binary.BigEndian.Uint16(read(2))); n <= maxReason {
-		a.reason = printable(string(read(n)))
+		a.reason = strings.Join(strings.Fields(check.Plain(string(read(n)))), " ")
 	} else {
 		err = errProtocol
 	}
@@ -136,17 +136,6 @@ func readAnswer(r io.Reader) (answer, error) {
 	}
 
 	return a, nil
-}
-
-// printable replaces unprintable characters, because text from an unauthenticated peer could contain control
-// sequences for the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(text, "?"))
 }
 
 // Silence is the time without received data after which each end considers the other end dead. An idle end
