@@ -153,32 +153,23 @@ func (l pfLimits) usual() bool { return l.start == l.states/10*6 && l.end == l.s
 
 // parsePFLimits parses "states hard limit N" in the output of pfctl -sm, and "adaptive.start N states" in the
 // output of pfctl -st.
-func parsePFLimits(text string) (l pfLimits, err error) {
-	l.states = -1
+func parsePFLimits(text string) (pfLimits, error) {
+	limits := map[string]int{}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		to := &l.states
-		switch {
-		case len(words) == 4 && words[0] == "states":
-			words = words[2:]
-		case len(words) > 1 && words[0] == "adaptive.start":
-			to = &l.start
-		case len(words) > 1 && words[0] == "adaptive.end":
-			to = &l.end
-		default:
-			continue
-		}
-
-		if *to, err = strconv.Atoi(strings.TrimSuffix(words[1], "s")); err != nil {
-			break
+		for _, word := range words {
+			if n, err := strconv.ParseUint(strings.TrimSuffix(word, "s"), 10, 31); err == nil {
+				limits[words[0]] = int(n)
+			}
 		}
 	}
 
-	if err != nil || l.states < 0 {
-		return l, fmt.Errorf("pfctl printed %q, want a limit of states", told(text))
+	states, ok := limits["states"]
+	if !ok {
+		return pfLimits{}, fmt.Errorf("pfctl printed %q, want a limit of states", told(text))
 	}
 
-	return l, nil
+	return pfLimits{states, limits["adaptive.start"], limits["adaptive.end"]}, nil
 }
 
 func readPFLimits(ctx context.Context, h host.Host) (pfLimits, error) {
