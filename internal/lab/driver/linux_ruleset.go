@@ -32,9 +32,7 @@ var (
 type rulesetReader struct {
 	probe.Ruleset
 	family, table string
-	chain         string
-	object        bool // set while in a named set, map or other object
-	flowtable     bool
+	block, name   string // keyword and name of the current chain, flowtable or other object, or ""
 }
 
 // parseRuleset parses the output of nft -a list ruleset.
@@ -49,7 +47,7 @@ func parseRuleset(text string) (probe.Ruleset, error) {
 		}
 
 		// A set within a rule may span several lines.
-		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
+		if whole = strings.TrimSpace(whole + " " + line); r.block == "chain" && len(whole) < maxRule &&
 			strings.Count(whole, "{") > strings.Count(whole, "}") {
 			continue
 		}
@@ -73,28 +71,27 @@ func (r *rulesetReader) line(line string) {
 	opens := strings.HasSuffix(line, "{")
 	switch {
 	case len(words) == 0:
-	case r.object || r.flowtable:
-		r.inObject(line, words)
-	case words[0] == "}" && r.chain != "":
-		r.chain = ""
+	case words[0] == "}" && r.block != "":
+		r.block = ""
 	case words[0] == "}":
 		r.table = ""
 	case r.table == "" && words[0] == "table" && opens && len(words) >= 4:
 		r.family = words[1]
 		r.table = words[2]
 	case r.table == "":
-	case r.chain == "" && words[0] == "chain" && opens && len(words) >= 3:
-		r.chain = words[1]
-	case r.chain == "" && words[0] == "flowtable" && opens && len(words) >= 3:
-		r.flowtable = true
-		r.Flowtables = append(r.Flowtables, record.FoundFlowtable{
-			Family: r.family,
-			Table:  r.table,
-			Name:   words[1],
-		})
-	case r.chain == "" && opens:
-		r.object = true
-	case r.chain == "": // such as "flags dormant" or a comment
+	case r.block == "" && opens:
+		r.block = words[0]
+		r.name = words[max(0, len(words)-2)]
+		if r.block == "flowtable" {
+			r.Flowtables = append(r.Flowtables, record.FoundFlowtable{
+				Family: r.family,
+				Table:  r.table,
+				Name:   r.name,
+			})
+		}
+	case r.block == "flowtable":
+		r.inFlowtable(line, words[0])
+	case r.block != "chain": // such as an element of a set, "flags dormant" or a comment
 	case words[0] == "type" && len(words) > 4 && words[2] == "hook":
 		r.hook(words)
 	case words[0] != "comment" && words[0] != "policy":
@@ -102,33 +99,27 @@ func (r *rulesetReader) line(line string) {
 	}
 }
 
-// inObject parses a line within a set, map, other named object or flowtable.
-func (r *rulesetReader) inObject(line string, words []string) {
-	if r.flowtable {
-		t := &r.Flowtables[len(r.Flowtables)-1]
-		switch words[0] {
-		case "devices":
-			_, list, _ := strings.Cut(line, "{")
-			for dev := range strings.FieldsFuncSeq(list, func(c rune) bool { return strings.ContainsRune(` ,"{};`, c) }) {
-				t.Devices = append(t.Devices, dev)
-			}
-		case "flags":
-			if strings.Contains(line, "offload") {
-				t.Flags = append(t.Flags, "offload")
-			}
-		case "counter", "counter;":
-			t.Flags = append(t.Flags, "counter")
+// inFlowtable parses a line within a flowtable.
+func (r *rulesetReader) inFlowtable(line, keyword string) {
+	t := &r.Flowtables[len(r.Flowtables)-1]
+	switch keyword {
+	case "devices":
+		_, list, _ := strings.Cut(line, "{")
+		t.Devices = append(t.Devices, strings.FieldsFunc(list, func(c rune) bool {
+			return strings.ContainsRune(` ,"{};`, c)
+		})...)
+	case "flags":
+		if strings.Contains(line, "offload") {
+			t.Flags = append(t.Flags, "offload")
 		}
-	}
-
-	if words[0] == "}" {
-		r.object, r.flowtable = false, false
+	case "counter", "counter;":
+		t.Flags = append(t.Flags, "counter")
 	}
 }
 
 // hook parses a line such as "type filter hook forward [device "eth0"] priority filter + 1; policy drop;".
 func (r *rulesetReader) hook(words []string) {
-	c := record.FilterChain{Family: r.family, Table: r.table, Name: r.chain, Hook: words[3]}
+	c := record.FilterChain{Family: r.family, Table: r.table, Name: r.name, Hook: words[3]}
 	names := priorities
 	if r.family == "bridge" {
 		names = bridgePriorities
@@ -162,7 +153,7 @@ func (r *rulesetReader) rule(line string, handle int64) {
 	f := probe.FoundRule{FilterRule: record.FilterRule{
 		Family: r.family,
 		Table:  r.table,
-		Chain:  r.chain,
+		Chain:  r.name,
 		Handle: handle,
 	}}
 	for _, m := range extension().FindAllStringSubmatch(line, -1) {
