@@ -220,15 +220,13 @@ func (s spelling[T]) value(name string, text State) (T, error) {
 
 // canonical returns the canonical state that corresponds to a requested value.
 func (s spelling[T]) canonical(name, text string) (State, error) {
-	v, err := s.value(name, State(text))
+	v, err := s.parse(text)
 	if err == nil && s.bound != nil {
-		if err = s.bound(v); err != nil {
-			err = refuse(name, text, err)
-		}
+		err = s.bound(v)
 	}
 
 	if err != nil {
-		return "", err
+		return "", refuse(name, text, err)
 	}
 
 	return s.spell(v), nil

@@ -14,21 +14,23 @@ const (
 
 // IPForward sets whether a node forwards packets: "on", "off", or "ipv4" or "ipv6" for only one IP version.
 func IPForward() Knob {
-	return &kernelKnob[State]{
-		declared: ofRouter(factor.Declaration{
-			Policy: true,
-			Name:   "ip_forward",
-			Unit:   "on, off, ipv4, ipv6",
-			Doc:    "whether the router forwards packets: of both IP versions, of none, or of one",
-		}),
-		spelling: words("on", "off", "ipv4", "ipv6"),
-		read:     readForwarding,
-		apply:    applyForwarding,
-		check:    checkForwarding,
+	k := ofNode(ofRouter(factor.Declaration{
+		Policy: true,
+		Name:   "ip_forward",
+		Unit:   "on, off, ipv4, ipv6",
+		Doc:    "whether the router forwards packets: of both IP versions, of none, or of one",
+	}), words("on", "off", "ipv4", "ipv6"), readForwarding, applyForwarding)
+	k.check = func(_ Place, s State) error {
+		err := kernel.SysctlWritable(forwardIPv4)
+		if err == nil && (s == "on" || s == "ipv6") {
+			err = kernel.SysctlWritable(forwardIPv6)
+		}
+		return err
 	}
+	return k
 }
 
-func readForwarding(Place) (State, error) {
+func readForwarding() (State, error) {
 	v4, err := kernel.ReadSysctl(forwardIPv4)
 	if err != nil {
 		return "", err
@@ -69,7 +71,7 @@ func ForwardingBits(state string) (v4, v6 string) {
 	return v4, v6
 }
 
-func applyForwarding(_ Place, s State) error {
+func applyForwarding(s State) error {
 	v4, v6 := ForwardingBits(string(s))
 	if err := kernel.WriteSysctl(forwardIPv4, v4); err != nil {
 		return err
@@ -80,13 +82,5 @@ func applyForwarding(_ Place, s State) error {
 		return nil
 	}
 
-	return err
-}
-
-func checkForwarding(_ Place, s State) error {
-	err := kernel.SysctlWritable(forwardIPv4)
-	if err == nil && (s == "on" || s == "ipv6") {
-		err = kernel.SysctlWritable(forwardIPv6)
-	}
 	return err
 }

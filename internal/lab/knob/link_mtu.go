@@ -18,10 +18,11 @@ func LinkMTU() Knob {
 	bytes := numbers(minMTU, maxMTU)
 	in := bytes.bound
 	bytes.bound = func(mtu int) error {
-		if err := in(mtu); err != nil && mtu < minMTU {
-			return fmt.Errorf("%w: IPv6 needs 1280 on every link", err)
+		err := in(mtu)
+		if mtu < minMTU {
+			err = fmt.Errorf("%w: IPv6 needs 1280 on every link", err)
 		}
-		return in(mtu)
+		return err
 	}
 
 	return ofPorts(declared{factor.Declaration{
