@@ -193,7 +193,7 @@ func parseBSDForwarding(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return string(knob.Forwarding(n[0] != 0, n[1] != 0)), nil
+	return knob.Forwarding(n[0] != 0, n[1] != 0), nil
 }
 
 // bsdFeatures lists offloads by their names in Linux, with FreeBSD's capabilities and ifconfig(8) arguments.
@@ -258,7 +258,7 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 		return err
 	}
 
-	want := knob.OffloadFeatures(knob.State(value), has, nil)
+	want := knob.OffloadFeatures(value, has, nil)
 	names, err := featuresToChange(h, want, has, nil)
 	if err != nil || len(names) == 0 {
 		return err

@@ -226,8 +226,7 @@ func parseGovernors(text string) (string, error) {
 		return "", lacks("the kernel does not set the clock here (no cpufreq)")
 	}
 
-	state, err := knob.Governor().Parse("each " + strings.Join(names, " "))
-	return string(state), err
+	return knob.Governor().Parse("each " + strings.Join(names, " "))
 }
 
 // inFile returns a setting whose state is the content of a kernel file.
@@ -305,7 +304,7 @@ func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l se
 	each map[string]knob.State, err error) {
 	l, err = x.of(s.Knob)
 	if err != nil || !l.ofDevice {
-		return l, []string{s.Port}, map[string]knob.State{s.Port: knob.State(s.Value)}, err
+		return l, []string{s.Port}, map[string]knob.State{s.Port: s.Value}, err
 	}
 
 	devices = []string{s.Port}
@@ -317,7 +316,7 @@ func (x settings) find(ctx context.Context, h host.Host, s record.Setting) (l se
 		err = errors.New("no Ethernet device is up")
 	}
 
-	return l, devices, knob.Each(knob.State(s.Value), devices), err
+	return l, devices, knob.Each(s.Value, devices), err
 }
 
 func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
@@ -325,9 +324,7 @@ func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (stri
 	now := map[string]knob.State{}
 	for _, dev := range devices {
 		if err == nil {
-			var v string
-			v, err = l.read(ctx, h, dev, string(wanted[dev]))
-			now[dev] = knob.State(v)
+			now[dev], err = l.read(ctx, h, dev, wanted[dev])
 		}
 	}
 
@@ -335,14 +332,14 @@ func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (stri
 		return "", failed(h, "read "+s.Knob, err)
 	}
 
-	return string(knob.OfAll(now)), nil
+	return knob.OfAll(now), nil
 }
 
 func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
 	l, _, each, err := x.find(ctx, h, s)
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		if err == nil {
-			if err = l.apply(ctx, h, dev, string(each[dev])); err != nil && l.ofDevice {
+			if err = l.apply(ctx, h, dev, each[dev]); err != nil && l.ofDevice {
 				err = fmt.Errorf("device %s: %w", dev, err)
 			}
 		}
@@ -386,7 +383,7 @@ func readForwarding(ctx context.Context, h host.Host, _, _ string) (string, erro
 		v6, err = "0", nil // the file is missing in a kernel without IPv6
 	}
 
-	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
+	return knob.Forwarding(v4 != "0", v6 != "0"), err
 }
 
 func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
@@ -445,7 +442,7 @@ func onOff(on bool) string {
 
 func readOffload(ctx context.Context, h host.Host, dev, _ string) (string, error) {
 	has, fixed, err := featuresOf(ctx, h, dev)
-	return string(knob.OffloadState(has, fixed)), err
+	return knob.OffloadState(has, fixed), err
 }
 
 func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
@@ -454,7 +451,7 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 		return err
 	}
 
-	want := knob.OffloadFeatures(knob.State(value), has, fixed)
+	want := knob.OffloadFeatures(value, has, fixed)
 	names, err := featuresToChange(h, want, has, fixed)
 	if err != nil || len(names) == 0 {
 		return err

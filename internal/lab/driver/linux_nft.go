@@ -80,8 +80,7 @@ func parseFirewall(text string) (string, error) {
 		}
 	}
 
-	parsed, err := knob.Firewall().Parse(state)
-	return string(parsed), err
+	return knob.Firewall().Parse(state)
 }
 
 // replaceTable replaces an nft table in one transaction.
@@ -197,8 +196,7 @@ func parseMSSClamp(text string) (string, error) {
 		size = "pmtu"
 	}
 
-	state, err := knob.MSSClamp().Parse(size)
-	return string(state), err
+	return knob.MSSClamp().Parse(size)
 }
 
 func applyMSSClamp(ctx context.Context, h host.Host, _, value string) error {

@@ -126,8 +126,7 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 		return "", err
 	}
 
-	state, err := knob.CPUsOfMasks(strings.Fields(out))
-	return string(state), err
+	return knob.CPUsOfMasks(strings.Fields(out))
 }
 
 // applySteering makes OpenWrt's service steer packets to no CPU or to all CPUs (packet-steering.uc with 0 or
@@ -135,7 +134,7 @@ func readSteering(ctx context.Context, h host.Host, dev, _ string) (string, erro
 // overwrite them. It writes masks directly in four cases: the service ignores the device, the service is
 // disabled, there is only one CPU, or the service cannot produce the original state that is to be restored.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
-	masks, err := knob.MasksOfCPUs(knob.State(value))
+	masks, err := knob.MasksOfCPUs(value)
 	if err != nil {
 		return err
 	}

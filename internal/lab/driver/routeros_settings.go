@@ -53,7 +53,7 @@ func readROSForwarding(ctx context.Context, h host.Host, _, _ string) (string, e
 		return "", lacks("it does not say whether it forwards")
 	}
 
-	return string(knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward"))), err
+	return knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward")), err
 }
 
 func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error {
@@ -350,8 +350,7 @@ func parseROSFirewall(text string) (string, error) {
 		}
 	}
 
-	parsed, err := knob.Firewall().Parse(state)
-	return string(parsed), err
+	return knob.Firewall().Parse(state)
 }
 
 func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {

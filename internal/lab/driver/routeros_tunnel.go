@@ -40,7 +40,7 @@ func readROSEnd(ctx context.Context, h host.Host, dev, _ string) (string, error)
 	}
 
 	e, err := parseROSEnd(all)
-	return string(e.State()), err
+	return e.State(), err
 }
 
 // parseROSEnd parses the items of an end: the interface, the peer, and the addresses and routes for each IP

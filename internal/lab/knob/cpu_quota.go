@@ -89,5 +89,5 @@ func spellPercent(q kernel.Quota) State {
 	if q == 0 {
 		return "off"
 	}
-	return State(strconv.FormatFloat(float64(q)/100, 'f', -1, 64) + "%")
+	return strconv.FormatFloat(float64(q)/100, 'f', -1, 64) + "%"
 }

@@ -69,7 +69,7 @@ func CPUsOfMasks(masks []string) (State, error) {
 // MasksOfCPUs returns the masks that correspond to a state, in the kernel's format. It returns one mask for
 // all queues or one for each queue.
 func MasksOfCPUs(s State) ([]string, error) {
-	sets, err := parseCPUs(string(s))
+	sets, err := parseCPUs(s)
 	return mapped(sets, spellMask), err
 }
 
@@ -115,9 +115,9 @@ func parseEach(texts []string, parse func(text string) (*big.Int, error)) ([]*bi
 // list. Otherwise, it is the given word followed by all sets.
 func spellEach(sets []*big.Int, word string, spell func(set *big.Int) string) State {
 	if slices.ContainsFunc(sets, func(s *big.Int) bool { return s.Cmp(sets[0]) != 0 }) {
-		return State(word + strings.Join(mapped(sets, spell), " "))
+		return word + strings.Join(mapped(sets, spell), " ")
 	}
-	return State(spellCPUs(sets[0]))
+	return spellCPUs(sets[0])
 }
 
 func mapped(sets []*big.Int, spell func(set *big.Int) string) []string {

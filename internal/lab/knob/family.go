@@ -40,7 +40,7 @@ type Place struct {
 }
 
 // State is the value of a setting as canonical text. It never contains a secret.
-type State string
+type State = string
 
 // Language is the part of a knob that does not access the system and is available on every OS. Name returns
 // the name of the factor. A name that ends in ":" stands for a family, such as "sysctl:"; its states have the
@@ -95,10 +95,7 @@ func Factors(knobs []Knob) []factor.Declaration {
 	var out []factor.Declaration
 	for _, k := range knobs {
 		d := k.Factor()
-		d.Parse = func(text string) (string, error) {
-			s, err := k.Parse(text)
-			return string(s), err
-		}
+		d.Parse = k.Parse
 		family, isFamily := strings.CutSuffix(k.Name(), ":")
 		if isFamily {
 			d.Param = func(param string) (factor.Declaration, bool) {
@@ -107,7 +104,7 @@ func Factors(knobs []Knob) []factor.Declaration {
 				member.Name = family + ":" + param
 				member.Parse = func(text string) (string, error) {
 					s, err := k.Parse(param + "=" + text)
-					_, value, _ := strings.Cut(string(s), "=")
+					_, value, _ := strings.Cut(s, "=")
 					return value, err
 				}
 				return member, true
@@ -211,9 +208,9 @@ func refuse(name, text string, err error) error {
 
 // value converts a state to a value.
 func (s spelling[T]) value(name string, text State) (T, error) {
-	v, err := s.parse(string(text))
+	v, err := s.parse(text)
 	if err != nil {
-		err = refuse(name, string(text), err)
+		err = refuse(name, text, err)
 	}
 	return v, err
 }
@@ -237,8 +234,8 @@ func (s spelling[T]) alike(want, got State) bool {
 		return want == got
 	}
 
-	w, err1 := s.parse(string(want))
-	g, err2 := s.parse(string(got))
+	w, err1 := s.parse(want)
+	g, err2 := s.parse(got)
 	return err1 == nil && err2 == nil && s.same(w, g)
 }
 
@@ -253,7 +250,7 @@ func numbers(least, most int) spelling[int] {
 			}
 			return n, nil
 		},
-		spell: func(n int) State { return State(strconv.Itoa(n)) },
+		spell: strconv.Itoa,
 		bound: func(n int) error {
 			if n < least || n > most {
 				return wrong
@@ -271,7 +268,7 @@ func words(list ...string) spelling[State] {
 		if text = strings.TrimSpace(text); !slices.Contains(list, text) {
 			return "", near(text, list, wrong)
 		}
-		return State(text), nil
+		return text, nil
 	})
 }
 

@@ -59,7 +59,7 @@ type setting struct {
 // key identifies what a setting changes. Each setting in a family has a different key.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
-		member, _, _ := strings.Cut(string(s.State), "=")
+		member, _, _ := strings.Cut(s.State, "=")
 		return s.Knob + member
 	}
 	return s.Knob
@@ -103,10 +103,10 @@ func spellFaults(list []planted) State {
 
 	var parts []string
 	for _, p := range list {
-		parts = append(parts, p.Name+"="+string(p.level))
+		parts = append(parts, p.Name+"="+p.level)
 	}
 
-	return State(strings.Join(parts, "+"))
+	return strings.Join(parts, "+")
 }
 
 // nodeFaults returns a level without the faults that are not implemented on a node. Those are the limits of
@@ -122,11 +122,11 @@ func nodeFaults(level string) string {
 		return ""
 	}
 
-	return string(spellFaults(list))
+	return spellFaults(list)
 }
 
 func (k *faultKnob) Parse(text string) (State, error) {
-	canonical := State(text)
+	canonical := text
 	var err error
 	if !strings.HasPrefix(text, asFound) {
 		var list []planted
@@ -148,18 +148,18 @@ func (k *faultKnob) Parse(text string) (State, error) {
 // settingsOf returns the settings of a state in the order in which they are applied. It joins settings of the
 // same knob.
 func settingsOf(s State) (out []setting, err error) {
-	text, found := strings.CutPrefix(string(s), asFound)
+	text, found := strings.CutPrefix(s, asFound)
 	if found {
 		err = json.Unmarshal([]byte(text), &out)
 	} else {
-		out, err = settingsOfFaults(string(s))
+		out, err = settingsOfFaults(s)
 	}
 
 	for i := range out {
 		if err == nil {
 			var k Knob
 			if k, err = faultPart(out[i].Knob); err == nil {
-				out[i].State, err = k.Parse(string(out[i].State))
+				out[i].State, err = k.Parse(out[i].State)
 			}
 		}
 	}
@@ -205,8 +205,8 @@ func joined(knob string, a, b State) (State, error) {
 	case knob == "queue": // see faultQueue for the format of the states
 		return a + " " + b, nil
 	case knob == "firewall":
-		f, err1 := ParseFirewall(string(a))
-		g, err2 := ParseFirewall(string(b))
+		f, err1 := ParseFirewall(a)
+		g, err2 := ParseFirewall(b)
 		f.Rules, f.Log, f.Stateful = max(f.Rules, g.Rules), f.Log || g.Log, f.Stateful || g.Stateful
 		return spellFirewall(f), errors.Join(err1, err2)
 	}
@@ -237,7 +237,7 @@ type placed struct {
 func (k *faultKnob) inPlace(p Place, s State) (out []placed, err error) {
 	list, err := settingsOf(s)
 	if err != nil {
-		return nil, refuse(k.Name(), string(s), err)
+		return nil, refuse(k.Name(), s, err)
 	}
 
 	for _, one := range list {
@@ -304,12 +304,12 @@ func (k *faultKnob) Read(ctx context.Context, p Place, want State) (State, error
 	}
 
 	text, err := json.Marshal(now)
-	return asFound + State(text), err
+	return asFound + string(text), err
 }
 
 func (k *faultKnob) Apply(ctx context.Context, p Place, s State) error {
 	list, err := k.inPlace(p, s)
-	undoing := strings.HasPrefix(string(s), asFound)
+	undoing := strings.HasPrefix(s, asFound)
 	for _, one := range list {
 		err = errors.Join(err, one.knob.Apply(ctx, one.at, one.State))
 		if err != nil && !undoing {
@@ -362,8 +362,8 @@ func (k *faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
 // Allowed returns an error if a fault is not allowed at its place. On the machine that hosts the lab, only
 // faults that take CPU time are allowed.
 func (k *faultKnob) Allowed(p Place, s State) error {
-	list, err := parseFaults(string(s))
-	if strings.HasPrefix(string(s), asFound) {
+	list, err := parseFaults(s)
+	if strings.HasPrefix(s, asFound) {
 		return nil // because the original fault was allowed when it was injected
 	}
 
@@ -391,7 +391,7 @@ type Accompanied interface {
 
 func (k *faultKnob) Companions(p Place, s State) []Companion {
 	var out []Companion
-	list, _ := parseFaults(string(s)) // an asFound state has no companions
+	list, _ := parseFaults(s) // an asFound state has no companions
 	for _, f := range list {
 		if f.companions != nil {
 			out = append(out, f.companions(p, f.level)...)

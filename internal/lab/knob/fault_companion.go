@@ -53,7 +53,7 @@ const (
 // that every trial includes all steps.
 func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota
-	for part := range strings.SplitSeq(string(t.Steps), ",") {
+	for part := range strings.SplitSeq(t.Steps, ",") {
 		q, err := parsePercent(part)
 		if err != nil {
 			return fmt.Errorf("read steps %s: %w", t.Steps, err)

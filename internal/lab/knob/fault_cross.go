@@ -29,7 +29,7 @@ const (
 )
 
 func crossTraffic(p Place, level State) []Companion {
-	v, _ := parseLimit(string(level))
+	v, _ := parseLimit(level)
 	return []Companion{{
 		Verb: verbCross,
 		Task: crossing{

@@ -12,8 +12,8 @@ import (
 func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {
-		v, _ := parseLimit(string(f.level))
-		size, _ := qdisc.Parameter{Quantity: qdisc.Bytes}.Parse(string(f.level))
+		v, _ := parseLimit(f.level)
+		size, _ := qdisc.Parameter{Quantity: qdisc.Bytes}.Parse(f.level)
 		switch f.Name {
 		case "slow_reader":
 			l.ReadRateBps = float64(v)
@@ -40,7 +40,7 @@ type FaultyPath struct {
 func PathFaults(level string) (p FaultyPath) {
 	list, _ := parseFaults(level)
 	for _, f := range list {
-		switch n, _ := strconv.Atoi(string(f.level)); f.Name {
+		switch n, _ := strconv.Atoi(f.level); f.Name {
 		case "tunnel_mtu":
 			p.TunnelMTU = n
 		case "tunnel_queue":

@@ -202,7 +202,7 @@ func Faults() []Fault {
 			at:    onAnyNode,
 			parse: numbers(1, 64).canonical,
 			companions: func(_ Place, level State) []Companion {
-				n, _ := strconv.Atoi(string(level))
+				n, _ := strconv.Atoi(level)
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
 			},
 			Doc: "runs this number of processes, each of which keeps a core busy",
@@ -230,8 +230,8 @@ func Faults() []Fault {
 			at:    onHost,
 			parse: parseTightening,
 			parts: func(level State) []setting {
-				first, _, _ := strings.Cut(string(level), ",")
-				return []setting{{Knob: "cpu_quota", State: State(first + "%")}}
+				first, _, _ := strings.Cut(level, ",")
+				return []setting{{Knob: "cpu_quota", State: first + "%"}}
 			},
 			companions: func(p Place, level State) []Companion {
 				return []Companion{{Verb: verbTighten, Task: tightening{Lab: p.Lab, Steps: level}}}
@@ -310,8 +310,7 @@ func quantities(q qdisc.Quantity, least, most uint64, wanted string) func(name, 
 			err = want("%s", wanted)
 		}
 		return v, err
-	}, func(v uint64) State { return State(p.Spell(v)) },
-		func(v uint64) bool { return v >= least && v <= most }, wanted)
+	}, p.Spell, func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
 // setsTo returns the parts of a fault that sets a knob to the level of the fault.
@@ -321,7 +320,7 @@ func setsTo(knob string) func(State) []setting {
 
 func ofKernel(name string) func(State) []setting {
 	return func(level State) []setting {
-		return []setting{{Knob: "sysctl:", State: State(name) + "=" + level}}
+		return []setting{{Knob: "sysctl:", State: name + "=" + level}}
 	}
 }
 
@@ -329,7 +328,7 @@ func ofKernel(name string) func(State) []setting {
 // parameters.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
-		return []setting{{Knob: "queue", State: State(word) + " " + level}}
+		return []setting{{Knob: "queue", State: word + " " + level}}
 	}
 }
 
@@ -349,7 +348,7 @@ const (
 // delayed, otherwise tbf if the rate is limited, and otherwise pfifo.
 func faultQueue(words State) State {
 	v := map[string]string{}
-	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
+	for f := strings.Fields(words); len(f) > 1; f = f[2:] {
 		v[f[0]] = f[1]
 	}
 
@@ -370,9 +369,9 @@ func faultQueue(words State) State {
 			}
 		}
 
-		return State(text)
+		return text
 	case v["rate"] == "":
-		return State("pfifo limit " + v["limit"])
+		return "pfifo limit " + v["limit"]
 	}
 
 	rate, _ := parseLimit(v["rate"])
@@ -385,7 +384,7 @@ func faultQueue(words State) State {
 		burst = tinyBurst
 	}
 
-	return State(fmt.Sprintf("tbf rate %s burst %s limit %d", v["rate"], burst, limit))
+	return fmt.Sprintf("tbf rate %s burst %s limit %d", v["rate"], burst, limit)
 }
 
 func percentOfCore(name, level string) (State, error) {
@@ -405,9 +404,9 @@ func parseTightening(name, level string) (State, error) {
 			return "", refuse(name, level, want("shares of one core from 1%% to 100%%, such as 40,20,10"))
 		}
 
-		out = append(out, strings.TrimSuffix(string(s), "%"))
+		out = append(out, strings.TrimSuffix(s, "%"))
 	}
-	return State(strings.Join(out, ",")), nil
+	return strings.Join(out, ","), nil
 }
 
 // faultRefuses returns the reason why the faults of a cell are impossible at their places or with the other

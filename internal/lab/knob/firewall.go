@@ -98,5 +98,5 @@ func spellFirewall(f kernel.Firewall) State {
 		text += " log"
 	}
 
-	return State(text)
+	return text
 }

@@ -33,9 +33,9 @@ func Governor() Knob {
 			},
 			spell: func(names []string) State {
 				if len(slices.Compact(slices.Clone(names))) == 1 {
-					return State(names[0])
+					return names[0]
 				}
-				return State(eachDomain + strings.Join(names, " "))
+				return eachDomain + strings.Join(names, " ")
 			},
 		},
 		read: func(Place) ([]string, error) { return kernel.Governors.Read("") },

@@ -59,6 +59,6 @@ func spellGROFlush(d time.Duration) State {
 	if d <= 0 {
 		return "off"
 	}
-	return State(qdisc.SpellScaled(uint64(d), []qdisc.Scale{{Suffix: "ms", Factor: 1e6},
-		{Suffix: "us", Factor: 1e3}}, "ns"))
+	return qdisc.SpellScaled(uint64(d), []qdisc.Scale{{Suffix: "ms", Factor: 1e6},
+		{Suffix: "us", Factor: 1e3}}, "ns")
 }

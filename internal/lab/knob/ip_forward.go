@@ -72,7 +72,7 @@ func ForwardingBits(state string) (v4, v6 string) {
 }
 
 func applyForwarding(s State) error {
-	v4, v6 := ForwardingBits(string(s))
+	v4, v6 := ForwardingBits(s)
 	if err := kernel.WriteSysctl(forwardIPv4, v4); err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func MSSClamp() Knob {
 				case kernel.ClampToPMTU:
 					return "pmtu"
 				}
-				return State(strconv.Itoa(size))
+				return strconv.Itoa(size)
 			},
 		}, kernel.MSSClamp)
 }

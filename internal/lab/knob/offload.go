@@ -53,7 +53,7 @@ func shortFeatures() map[string][]string {
 
 func parseOffload(text string) (State, error) {
 	if text == "super" || text == "wire" {
-		return State(text), nil
+		return text, nil
 	}
 
 	wrong := want("super, wire or a list such as tso=on gro=off")
@@ -93,9 +93,9 @@ func featureLike(name string) bool {
 func spellFeatures(set map[string]bool) State {
 	var list []string
 	for _, n := range slices.Sorted(maps.Keys(set)) {
-		list = append(list, n+"="+string(onOff().spell(set[n])))
+		list = append(list, n+"="+onOff().spell(set[n]))
 	}
-	return State(strings.Join(list, " "))
+	return strings.Join(list, " ")
 }
 
 // OffloadFeatures returns the features that a state requires of a device. The map has contains the features
@@ -115,7 +115,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 		return want
 	}
 
-	for field := range strings.FieldsSeq(string(s)) {
+	for field := range strings.FieldsSeq(s) {
 		name, value, _ := strings.Cut(field, "=")
 		want[name] = value == "on"
 	}

@@ -217,7 +217,7 @@ func (k *kernelKnob[T]) each(p Place, s State) (map[string]State, error) {
 	switch {
 	case !k.perPort:
 		return map[string]State{p.Port: s}, nil
-	case eachNamed(string(s)):
+	case eachNamed(s):
 		return parts(s), nil
 	}
 
@@ -238,9 +238,9 @@ func OfAll(each map[string]State) State {
 func join(each map[string]State) State {
 	var list []string
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		list = append(list, dev+": "+string(each[dev]))
+		list = append(list, dev+": "+each[dev])
 	}
-	return State(strings.Join(list, "; "))
+	return strings.Join(list, "; ")
 }
 
 // Each returns the state of each device. If s applies to all devices, these are the given devices.
@@ -258,14 +258,14 @@ func Each(s State, devices []string) map[string]State {
 
 // parts splits a state into the states of devices. The key "" stands for all devices.
 func parts(s State) map[string]State {
-	if !eachNamed(string(s)) {
+	if !eachNamed(s) {
 		return map[string]State{"": s}
 	}
 
 	each := map[string]State{}
-	for part := range strings.SplitSeq(string(s), "; ") {
+	for part := range strings.SplitSeq(s, "; ") {
 		dev, value, _ := strings.Cut(part, ": ")
-		each[dev] = State(value)
+		each[dev] = value
 	}
 
 	return each

@@ -34,7 +34,7 @@ func Queue() Knob {
 		Plain:   qdisc.Plain,
 	}), spelling[[]qdisc.Queue]{
 		parse: qdisc.Parse,
-		spell: func(all []qdisc.Queue) State { return State(qdisc.Spell(all)) },
+		spell: qdisc.Spell,
 		same:  func(want, got []qdisc.Queue) bool { return slices.EqualFunc(want, got, qdisc.Same) },
 	}, func(dev string) ([]qdisc.Queue, error) {
 		return readQueues(Place{Port: dev}, []qdisc.Queue{{}})

@@ -56,7 +56,7 @@ func parseShape(text string) (s shape, err error) {
 
 func spellShape(s shape) State {
 	if s.instead.Kind != "" {
-		return over + State(s.instead.String())
+		return over + s.instead.String()
 	}
 	return spellLimit(s.rate)
 }
@@ -88,7 +88,7 @@ func spellLimit(rate uint64) State {
 	if rate == 0 {
 		return "off"
 	}
-	return State(qdisc.SpellScaled(rate, qdisc.RateScales(), ""))
+	return qdisc.SpellScaled(rate, qdisc.RateScales(), "")
 }
 
 // burstOf returns the number of bytes that are sent in 2 ms at a rate in bit/s, but at least 128 KiB, which

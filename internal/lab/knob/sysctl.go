@@ -41,7 +41,7 @@ func (*sysctl) Parse(text string) (State, error) {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
 
-	return State(name + "=" + value), nil
+	return name + "=" + value, nil
 }
 
 func (*sysctl) Same(want, got State) bool { return want == got }
@@ -50,7 +50,7 @@ func (*sysctl) Same(want, got State) bool { return want == got }
 // that hosts a lab, and other nodes allow only what Place.Sysctls permits. This protects machines that do not
 // belong to the lab, because plans may come from other people but run as root.
 func (*sysctl) Allowed(p Place, s State) error {
-	name, _, _ := strings.Cut(string(s), "=")
+	name, _, _ := strings.Cut(s, "=")
 	if p.Lab != "" || p.Node == factor.Host {
 		return ofMachine(name, p.Node)
 	}
@@ -62,7 +62,7 @@ func (k *sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 		return "", err
 	}
 
-	name, _, _ := strings.Cut(string(want), "=")
+	name, _, _ := strings.Cut(want, "=")
 	value, err := kernel.ReadSysctl(name)
 	if err != nil {
 		return "", absent(err)
@@ -72,7 +72,7 @@ func (k *sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 		return "", fmt.Errorf("read sysctl %s: it is empty, which could not be restored", name)
 	}
 
-	return State(name + "=" + value), nil
+	return name + "=" + value, nil
 }
 
 func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
@@ -80,16 +80,16 @@ func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
 		return err
 	}
 
-	name, value, ok := strings.Cut(string(s), "=")
+	name, value, ok := strings.Cut(s, "=")
 	if !ok {
-		return refuse("sysctl", string(s), want("NAME=value"))
+		return refuse("sysctl", s, want("NAME=value"))
 	}
 
 	return absent(kernel.WriteSysctl(name, value))
 }
 
 func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
-	name, _, _ := strings.Cut(string(s), "=")
+	name, _, _ := strings.Cut(s, "=")
 	err := k.Allowed(p, s)
 	if err == nil {
 		_, err = kernel.ReadSysctl(name)

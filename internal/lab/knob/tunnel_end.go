@@ -49,13 +49,13 @@ func (e *End) State() State {
 	slices.SortFunc(e.Inner, netip.Prefix.Compare)
 	slices.SortFunc(e.Allowed, netip.Prefix.Compare)
 	text, _ := json.Marshal(e) // cannot fail for these types
-	return State(text)
+	return string(text)
 }
 
 // ParseEnd parses a canonical state and rejects any other text. It returns nil for NoEnd. All addresses and
 // numbers in the result are valid, even if text comes from an untrusted source.
 func ParseEnd(text string) (*End, error) {
-	if text == string(NoEnd) {
+	if text == NoEnd {
 		return nil, nil
 	}
 
@@ -74,7 +74,7 @@ func ParseEnd(text string) (*End, error) {
 	case wrong != nil || len(key) != 0 && len(key) != 32 || whole != (len(key) > 0),
 		base64.StdEncoding.EncodeToString(key) != e.Key:
 		err = want("a public key of 32 bytes in base64 with an endpoint and addresses, or none of them")
-	case zone != "" || string(e.State()) != text:
+	case zone != "" || e.State() != text:
 		err = want("it in its canonical form, without zones")
 	}
 

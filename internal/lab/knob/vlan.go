@@ -12,7 +12,7 @@ import (
 func VLANDevice(port string, s State) string {
 	id := of(parts(s), port)
 	if id != "" && id != "off" {
-		return port + "." + string(id)
+		return port + "." + id
 	}
 	return port
 }
@@ -40,7 +40,7 @@ func VLAN() Knob {
 			if id == 0 {
 				return "off"
 			}
-			return State(strconv.Itoa(id))
+			return strconv.Itoa(id)
 		},
 	}, kernel.VLAN, kernel.SetVLAN)
 	k.always = "off"

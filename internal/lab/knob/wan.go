@@ -173,7 +173,7 @@ func (*wanKnob) Companions(p Place, s State) []Companion {
 		verb = VerbJoin
 	}
 
-	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
+	return []Companion{{Verb: verb, Task: Access{Kind: s, Device: p.Port}}}
 }
 
 // PPPD holds the paths of pppd and its PPPoE plugin. With the plugin, the kernel itself processes the packets
