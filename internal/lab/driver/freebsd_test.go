@@ -659,7 +659,7 @@ func TestParseBSDSamples(t *testing.T) {
 	}
 
 	same(t, []int64{100059068000, 101059068000, 102759068000}, at, "times")
-	if got[0].cpu != 60.63e9 || string(got[0].files["netstat"]) != "x" {
+	if got[0].cpu != 60.63e9 || got[0].files["netstat"] != "x" {
 		t.Errorf("first sample: got %+v", got[0])
 	}
 }
@@ -678,10 +678,10 @@ func TestBSDCores(t *testing.T) {
 	for i := range int64(3) {
 		samples = append(samples, snapshot{
 			at: i * 1e9,
-			files: map[string][]byte{
-				"sysctl": fmt.Appendf(nil, "kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
+			files: map[string]string{
+				"sysctl": fmt.Sprintf("kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
 					"kern.cp_times: 9 0 %d 5 70 9 0 100 5 %d\n", 500+i*127, 70+i*127),
-				"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)},
+				"threads": fmt.Sprintf("if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)},
 		})
 	}
 
@@ -758,9 +758,9 @@ func FuzzParseBSD(f *testing.F) {
 			last = s.at
 		}
 
-		whole := snapshot{at: 1, files: map[string][]byte{}}
+		whole := snapshot{at: 1, files: map[string]string{}}
 		for _, name := range []string{"sysctl", "netstat", "netisr", "pf", "threads"} {
-			whole.files[name] = []byte(text)
+			whole.files[name] = text
 		}
 
 		data, err := bsdSeries(append([]snapshot{whole}, samples...), 0)

@@ -125,14 +125,14 @@ func parseBSDSamples(text string) (out []snapshot) {
 			continue
 		}
 
-		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
+		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string]string{}}
 		if lines[2] == "-" { // a process that fetches samples took this sample
 			s.cpu = -1
 		}
 
 		for section := range strings.SplitSeq("\n"+lines[4], "\n==> ") {
 			if name, content, ok := strings.Cut(section, " <==\n"); ok {
-				s.files[name] = []byte(content)
+				s.files[name] = content
 			}
 		}
 
@@ -157,8 +157,8 @@ func parseTimes(line string) (sum int64) {
 
 // bsdSample is a snapshot with parsed outputs.
 type bsdSample struct {
+	snapshot
 	sysctl  map[string]string
-	text    func(name string) string
 	threads map[string]int64 // CPU time of each kernel thread in ns, by thread name
 }
 
@@ -187,8 +187,7 @@ var bsdSources = []source{
 func bsdSeries(samples []snapshot, offset int64) (d record.NodeData, err error) {
 	all := make([]taken, len(samples))
 	for i, s := range samples {
-		text := func(name string) string { return string(s.files[name]) }
-		sample := bsdSample{parseSysctl(text("sysctl")), text, parseThreads(text("threads"))}
+		sample := bsdSample{s, parseSysctl(s.files["sysctl"]), parseThreads(s.files["threads"])}
 		all[i] = taken{s.at, map[string]values{}}
 		for _, x := range bsdSources {
 			all[i].probes[x.probe] = x.read(sample)
@@ -288,7 +287,7 @@ func readCPTimes(s bsdSample) values {
 // columns are "WSID CPU Name Len WMark Disp'd HDisp'd QDrops Queued Handled". The first two are missing in
 // lines where they would repeat those of the previous line.
 func readNetisr(s bsdSample) values {
-	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
+	_, rows, _ := strings.Cut(s.files["netisr"], "\nWorkstreams:")
 	out := values{}
 	cpu := ""
 	for line := range strings.Lines(rows) {
@@ -323,7 +322,7 @@ const maxDevices = 256
 
 func readBSDDevices(s bsdSample) values {
 	out := values{}
-	all := parseNetstat(s.text("netstat"))
+	all := parseNetstat(s.files["netstat"])
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		if i == maxDevices || strings.HasPrefix(name, "lo") {
 			continue
@@ -341,7 +340,7 @@ func readBSDDevices(s bsdSample) values {
 // because there was no memory for a state (pf(4), PFRES_MEMORY).
 func readPFInfo(s bsdSample) values {
 	out := values{}
-	for line := range strings.Lines(s.text("pf")) {
+	for line := range strings.Lines(s.files["pf"]) {
 		text := strings.Join(strings.Fields(line), " ")
 		for begin, column := range map[string]string{"current entries ": "entries",
 			"states hard limit ": "max", "memory ": "drop", "state-insert ": "insert_failed"} {

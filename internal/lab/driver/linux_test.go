@@ -123,9 +123,9 @@ const twoSamples = "\n@\n==> uptime <==\n1.00 2.00\n\n" +
 // four kinds count.
 func TestParseSamples(t *testing.T) {
 	got := parseSamples(twoSamples)
-	want := []snapshot{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
-		"net/dev": []byte("x: 1\n")}},
-		{2.05e9, 1.1e8, map[string][]byte{"stat": []byte("cpu 2\n")}}}
+	want := []snapshot{{1e9, 1e8, map[string]string{"stat": "cpu 1\n",
+		"net/dev": "x: 1\n"}},
+		{2.05e9, 1.1e8, map[string]string{"stat": "cpu 2\n"}}}
 	d := cmp.Diff(got, want, cmp.AllowUnexported(snapshot{}))
 	if d != "" {
 		t.Errorf("samples (-got +want):\n%s", d)

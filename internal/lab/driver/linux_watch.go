@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -275,7 +274,7 @@ func (w *shellWatch) end(patience time.Duration) error {
 type snapshot struct {
 	at    int64 // time since the router's boot in ns
 	cpu   int64 // CPU time of the sampling process and its children in ns; -1 if another process took it
-	files map[string][]byte
+	files map[string]string
 }
 
 func (s snapshot) when() int64 { return s.at }
@@ -375,7 +374,7 @@ func parseSamples(text string) []snapshot {
 	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
 		body, whole := strings.CutSuffix(strings.TrimRight(part, "\n"), "\n.")
-		s := snapshot{cpu: -1, files: map[string][]byte{}}
+		s := snapshot{cpu: -1, files: map[string]string{}}
 		up := ""
 		for file := range strings.SplitSeq("\n"+body, "\n==> ") {
 			name, content, _ := strings.Cut(file, " <==\n")
@@ -383,7 +382,7 @@ func parseSamples(text string) []snapshot {
 			case name == "uptime":
 				up = content
 			case slices.Contains(sampledFiles, name): // only known names, because replay uses them as paths
-				s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
+				s.files[name] = strings.TrimRight(content, "\n") + "\n"
 			case strings.HasSuffix(name, "/stat"):
 				s.cpu = max(0, s.cpu) + parseCPUTime(content)
 			}
@@ -427,7 +426,7 @@ func replay(samples []snapshot, offset int64) (d record.NodeData, err error) {
 				return err
 			}
 
-			if err := os.WriteFile(path, content, 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				return err
 			}
 		}
