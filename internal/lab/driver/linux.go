@@ -78,9 +78,12 @@ func parseSystem(text string) map[string]string {
 	return facts
 }
 
-// unavailable is the exit code of our scripts if the system lacks a feature (EX_UNAVAILABLE). The shell uses
-// 127 for a missing command.
-const unavailable = 69
+// isUnavailable reports whether err is the error of a script that ended because the system lacks a feature.
+// Our scripts then exit with 69 (EX_UNAVAILABLE), and the shell exits with 127 if a command is missing.
+func isUnavailable(err error) bool {
+	code, _ := host.ExitCode(err)
+	return code == 69 || code == 127
+}
 
 // lacks returns an error that wraps host.ErrUnsupported and states a reason.
 func lacks(format string, args ...any) error {
@@ -123,8 +126,7 @@ func feed(ctx context.Context, h host.Host, input, script string, args ...string
 	ctx, cancel := host.Within(ctx, answerTime)
 	defer cancel()
 	out, err := host.Run(ctx, h, c)
-	code, known := host.ExitCode(err)
-	if err != nil && known && (code == unavailable || code == 127) {
+	if isUnavailable(err) {
 		return "", lacks("%w", err)
 	}
 

@@ -229,8 +229,7 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	}
 
 	err = w.end(beginTime)
-	code, known := host.ExitCode(err)
-	if known && (code == unavailable || code == 127) {
+	if isUnavailable(err) {
 		err = host.ErrUnsupported
 	}
 
@@ -257,10 +256,6 @@ func (w *shellWatch) end(patience time.Duration) error {
 		select {
 		case <-w.ended:
 		case <-time.After(patience):
-			patience = 0
-		}
-
-		if patience == 0 {
 			_ = w.process.Kill() // no effect on an ended session
 		}
 
