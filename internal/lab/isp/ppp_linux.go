@@ -226,10 +226,10 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	}
 	rand.Read(c.key) // never returns an error
 	running := &sessions{
-		p:      p,
-		daemon: daemon,
-		fd:     fd,
-		hungUp: make(chan *subscriber, 2*maxSubscribers),
+		provider: p,
+		daemon:   daemon,
+		fd:       fd,
+		hungUp:   make(chan *subscriber, 2*maxSubscribers),
 	}
 	done := make(chan struct{})
 	go func() {
@@ -249,7 +249,7 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 
 // sessions manages the pppd processes of a concentrator.
 type sessions struct {
-	p      *provider
+	*provider
 	daemon knob.PPPD
 	fd     int
 	hungUp chan *subscriber
@@ -306,23 +306,23 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
-	remote, ok := nth(r.p.own, int(s.id))
+	remote, ok := nth(r.own, int(s.id))
 	err := errors.New("all addresses are taken")
-	dev := knob.SessionDevice(r.p.Device, int(s.id))
+	dev := knob.SessionDevice(r.Device, int(s.id))
 	var gone <-chan struct{}
 	var last func() string
 	if ok {
 		mtu := strconv.Itoa(s.payload)
-		auth := map[bool]string{true: "noauth", false: "auth"}[r.p.User == ""]
-		gone, last, err = start(ctx, r.daemon, []string{"nic-" + r.p.Device, "rp_pppoe_sess",
-			fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev, fmt.Sprintf("%s:%s", r.p.own.Addr(), remote),
-			"mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns", r.p.own.Addr().String(),
+		auth := map[bool]string{true: "noauth", false: "auth"}[r.User == ""]
+		gone, last, err = start(ctx, r.daemon, []string{"nic-" + r.Device, "rp_pppoe_sess",
+			fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev, fmt.Sprintf("%s:%s", r.own.Addr(), remote),
+			"mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns", r.own.Addr().String(),
 			"ipv6", "::1,", auth}) // "::1" is the interface identifier of linkLocal
 	}
 
 	if err != nil {
 		cancel()
-		r.p.tell("%s gets no session: %v", s.mac, err)
+		r.tell("%s gets no session: %v", s.mac, err)
 		r.hungUp <- s
 		return
 	}
@@ -331,29 +331,29 @@ func (r *sessions) begin(s *subscriber) {
 		defer cancel()
 		var undo host.Undoing
 		if await(ctx, dev, gone, netip.Addr.Is4) == nil {
-			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
-			if s.id == 1 && len(r.p.Addresses) == 0 {
-				if err := divert(r.p.Device, dev, &undo); err != nil {
-					r.p.fail(err)
+			r.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
+			if s.id == 1 && len(r.Addresses) == 0 {
+				if err := divert(r.Device, dev, &undo); err != nil {
+					r.fail(err)
 				}
 			}
 		}
 
-		if r.p.IPv6.IsValid() {
-			err := r.p.overSession(ctx, dev, int(s.id), gone, &undo)
+		if r.IPv6.IsValid() {
+			err := r.overSession(ctx, dev, int(s.id), gone, &undo)
 			if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
-				r.p.tell("%s gets no IPv6: %v", s.mac, err)
+				r.tell("%s gets no IPv6: %v", s.mac, err)
 			}
 		}
 
 		<-gone
 		var err error
 		if undo.Run(&err); err != nil {
-			r.p.fail(err)
+			r.fail(err)
 		}
 
 		if ctx.Err() == nil {
-			r.p.tell("the session of %s has ended: %s", s.mac, last())
+			r.tell("the session of %s has ended: %s", s.mac, last())
 		}
 
 		select {
