@@ -51,15 +51,15 @@ func (k esp) probe(_ context.Context, r request) check.Answer {
 // policy-based tunnel has no device. Instead, it has routes, with the MTU of the tunnel, on the device that
 // leads to the other end.
 type espSide struct {
-	kind    esp
-	request request
+	esp
+	request
 	connect connect
 	set     kernel.ESP // configuration without keys; ID 0 means not configured
 	device  string     // device of the tunnel, or the outgoing device
 }
 
 func (k esp) open(r request) (side, error) {
-	e := &espSide{kind: k, request: r}
+	e := &espSide{esp: k, request: r}
 	if k.deviceless {
 		return e, nil
 	}
@@ -75,7 +75,7 @@ func (k esp) open(r request) (side, error) {
 func (*espSide) public() string { return "" }
 
 func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
-	set, err := e.kind.set(e.request, c, secret)
+	set, err := e.esp.set(e.request, c, secret)
 	defer clear(set.Out.Key)
 	defer clear(set.In.Key)
 	if err == nil {
@@ -88,7 +88,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 
 	set.Out.Key, set.In.Key = nil, nil
 	e.set, e.connect = set, c
-	if !e.kind.deviceless {
+	if !e.deviceless {
 		return address(e.request)
 	}
 
@@ -98,14 +98,14 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 	}
 
 	e.device = dev
-	for _, p := range e.request.Inner {
+	for _, p := range e.Inner {
 		if err := kernel.AddAddress(loopback, alone(p)); err != nil {
 			return err
 		}
 	}
 
 	for _, to := range c.Allowed {
-		if err := kernel.AddRouteFrom(to, dev, innerLike(to, e.request.Inner), e.request.MTU); err != nil {
+		if err := kernel.AddRouteFrom(to, dev, innerLike(to, e.Inner), e.MTU); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (k esp) set(r request, c connect, secret []byte) (kernel.ESP, error) {
 
 // clear removes what remains of an end whose process was killed.
 func (k esp) clear(r request, c connect) error {
-	e := espSide{kind: k, request: r, connect: c}
+	e := espSide{esp: k, request: r, connect: c}
 	var err error
 	if e.set, err = k.set(r, c, nil); err != nil {
 		return err
@@ -184,11 +184,11 @@ func (e *espSide) read() (status, error) {
 		Sent:      a.SentBytes,
 		Received:  a.ReceivedBytes,
 		Handshake: -1,
-		MTU:       e.request.MTU,
+		MTU:       e.MTU,
 		Device:    e.device,
 		Counted:   fmt.Sprintf("association %#x", e.set.Out.SPI),
 	}
-	if !e.kind.deviceless {
+	if !e.deviceless {
 		if now, err = deviceStatus(e.device); err != nil {
 			return status{}, err
 		}
@@ -206,12 +206,12 @@ func (e *espSide) read() (status, error) {
 
 func (e *espSide) close() error {
 	var errs []error
-	if e.kind.deviceless && e.device != "" {
+	if e.deviceless && e.device != "" {
 		for _, to := range e.connect.Allowed {
 			errs = append(errs, kernel.DelRoute(to, netip.Addr{}, e.device))
 		}
 
-		for _, p := range e.request.Inner {
+		for _, p := range e.Inner {
 			errs = append(errs, kernel.DelAddress(loopback, alone(p)))
 		}
 	}
@@ -220,7 +220,7 @@ func (e *espSide) close() error {
 		errs = append(errs, kernel.RemoveESP(e.set))
 	}
 
-	if !e.kind.deviceless {
+	if !e.deviceless {
 		errs = append(errs, kernel.DeleteLink(e.device), gone(e.device))
 	}
 

@@ -21,8 +21,8 @@ import (
 // openVPNSide is one end of an OpenVPN tunnel. The openvpn process creates the device, and runs until the
 // session ends.
 type openVPNSide struct {
-	kind    openVPN
-	request request
+	openVPN
+	request
 	me      identity
 	process host.Process    // nil if openvpn does not run
 	control *net.UnixConn   // connection to the management interface of openvpn; nil if there is none
@@ -40,7 +40,7 @@ func (k openVPN) open(r request) (side, error) {
 	}
 
 	me, err := newIdentity()
-	return &openVPNSide{kind: k, request: r, me: me}, err
+	return &openVPNSide{openVPN: k, request: r, me: me}, err
 }
 
 // clear waits until the device has disappeared, because openvpn exits with the process that started it.
@@ -56,14 +56,14 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 		return err
 	}
 
-	control, err := e.kind.controlKey(secret)
+	control, err := e.controlKey(secret)
 	if err != nil {
 		return err
 	}
 	defer clear(control)
-	config := e.kind.configuration(e.request, c, e.me, control)
+	config := e.configuration(e.request, c, e.me, control)
 	defer clear(config)
-	e.state = management{server: !e.request.Near, allowed: c.Allowed}
+	e.state = management{server: !e.Near, allowed: c.Allowed}
 	if err := e.start(ctx, config); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 		return err
 	}
 
-	if err := errors.Join(kernel.SetMTU(e.request.Device, e.request.MTU), setQueue(e.request)); err != nil {
+	if err := errors.Join(kernel.SetMTU(e.Device, e.MTU), setQueue(e.request)); err != nil {
 		return err
 	}
 
@@ -98,7 +98,7 @@ func (e *openVPNSide) close() error {
 
 	_, _ = e.process.Wait() // error ignored: the process was killed
 	e.process = nil
-	return errors.Join(err, gone(e.request.Device))
+	return errors.Join(err, gone(e.Device))
 }
 
 // start runs openvpn with a configuration that is passed through a pipe, and waits until openvpn connects its
@@ -226,7 +226,7 @@ func (e *openVPNSide) read() (status, error) {
 	default:
 	}
 
-	now, err := deviceStatus(e.request.Device)
+	now, err := deviceStatus(e.Device)
 	if err != nil {
 		return status{}, err
 	}
@@ -235,8 +235,8 @@ func (e *openVPNSide) read() (status, error) {
 	switch {
 	case !t.connected():
 		return now, nil
-	case t.cipher != e.kind.cipher:
-		return status{}, fmt.Errorf("openvpn agreed on %s, want %s", t.cipher, e.kind.cipher)
+	case t.cipher != e.cipher:
+		return status{}, fmt.Errorf("openvpn agreed on %s, want %s", t.cipher, e.cipher)
 	case t.offloaded:
 		return status{}, errors.New("openvpn has offloaded its data channel, which was switched off")
 	}

@@ -79,7 +79,7 @@ type device interface {
 // copy in the implementation remains as long as the device exists.
 type wireguardSide struct {
 	device
-	request request
+	request
 	private kernel.Key
 	own     kernel.Key // public key of this end
 }
@@ -109,7 +109,7 @@ func (e *wireguardSide) configure(_ context.Context, secret []byte, c connect) (
 	defer e.private.Clear()
 	w := kernel.WireGuard{
 		Private:   e.private,
-		Port:      e.request.Port,
+		Port:      e.Port,
 		Preshared: kernel.Key(secret),
 		Endpoint:  c.Endpoint,
 		Allowed:   c.Allowed,
@@ -128,7 +128,7 @@ func (e *wireguardSide) configure(_ context.Context, secret []byte, c connect) (
 }
 
 func (e *wireguardSide) read() (status, error) {
-	now, err := deviceStatus(e.request.Device)
+	now, err := deviceStatus(e.Device)
 	if err != nil {
 		return status{}, err
 	}
@@ -148,7 +148,7 @@ func (e *wireguardSide) read() (status, error) {
 
 func (e *wireguardSide) close() error {
 	e.private.Clear()
-	return errors.Join(e.device.close(), gone(e.request.Device))
+	return errors.Join(e.device.close(), gone(e.Device))
 }
 
 // newKey stores a new private key in private and returns the public key.
