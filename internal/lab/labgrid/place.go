@@ -89,11 +89,12 @@ func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p rec
 		return nil, err
 	}
 
-	name, token, err := held.reserve(ctx)
+	r, err := held.reserve(ctx)
 	if err != nil {
 		return held, err
 	}
 
+	name := r.place
 	out, err := held.call(ctx, "-p", name, "acquire")
 	if err != nil {
 		return held, fmt.Errorf("acquire place %s: %w", name, err)
@@ -105,7 +106,7 @@ func Take(ctx context.Context, h host.Host, j *journal.Journal, id string, p rec
 
 	held.place.Name, held.acquired = name, true
 	// If this call fails, Release cancels the reservation.
-	_, _ = held.call(ctx, "cancel-reservation", token)
+	_, _ = held.call(ctx, "cancel-reservation", r.token)
 	out, err = held.call(ctx, "-p", name, "show")
 	if err != nil {
 		return held, err
@@ -327,10 +328,10 @@ func (c client) wanted() string {
 }
 
 // reserve reserves a place, and waits until the place is allocated. The lab file limits the time to wait.
-func (h *Held) reserve(ctx context.Context) (name, token string, err error) {
+func (h *Held) reserve(ctx context.Context) (r reservation, err error) {
 	all, err := h.places(ctx)
 	if err != nil {
-		return "", "", err
+		return r, err
 	}
 
 	var names []string
@@ -341,37 +342,37 @@ func (h *Held) reserve(ctx context.Context) (name, token string, err error) {
 
 	if len(matching) == 0 {
 		err := fmt.Errorf("labgrid's coordinator at %s has not %s", h.coordinator(), h.wanted())
-		return "", "", check.WithHint(err, check.Choice(h.place.Name, "places", names))
+		return r, check.WithHint(err, check.Choice(h.place.Name, "places", names))
 	}
 
 	out, err := h.call(ctx, append([]string{"reserve"}, h.filters()...)...)
 	if err != nil {
-		return "", "", fmt.Errorf("reserve %s: %w", h.wanted(), err)
+		return r, fmt.Errorf("reserve %s: %w", h.wanted(), err)
 	}
 
 	got := parseReservations(out)
 	if len(got) != 1 || got[0].token == "" {
-		return "", "", fmt.Errorf("reserve %s: %s printed %q", h.wanted(), program, check.Plain(out))
+		return r, fmt.Errorf("reserve %s: %s printed %q", h.wanted(), program, check.Plain(out))
 	}
 
-	r := got[0]
-	if r.place != "" {
-		return r.place, r.token, nil
+	if got[0].place != "" {
+		return got[0], nil
 	}
 
 	taken, err := h.taken(ctx, matching)
 	if err != nil {
-		return "", "", err
+		return r, err
 	}
 
 	if h.place.Wait == 0 {
-		return "", "", check.WithHint(fmt.Errorf("%s is taken: %s", h.wanted(), taken),
+		return r, check.WithHint(fmt.Errorf("%s is taken: %s", h.wanted(), taken),
 			"wait: 30m in the place of the lab file waits for it")
 	}
 
 	h.tell(fmt.Sprintf("waiting for %s, at most %s: %s", h.wanted(), unit.Duration(h.place.Wait), taken))
-	name, err = h.await(ctx, r.token)
-	return name, r.token, err
+	r = got[0]
+	r.place, err = h.await(ctx, r.token)
+	return r, err
 }
 
 // taken describes who has acquired or reserved the places.
@@ -408,12 +409,15 @@ func (c client) await(ctx context.Context, token string) (name string, err error
 		return "", fmt.Errorf("wait for %s: %w", c.wanted(), err)
 	}
 
-	all := parseReservations(string(out))
-	if len(all) == 0 || all[len(all)-1].place == "" {
-		return "", fmt.Errorf("wait for %s: the reservation ended without a place", c.wanted())
+	for _, r := range parseReservations(string(out)) {
+		name = r.place // the last one counts
 	}
 
-	return all[len(all)-1].place, nil
+	if name == "" {
+		err = fmt.Errorf("wait for %s: the reservation ended without a place", c.wanted())
+	}
+
+	return name, err
 }
 
 // Release runs the power command, releases the place, cancels the reservation, and records in the journal
