@@ -100,23 +100,19 @@ func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
 // Apply sets the value on all devices, and stops at the first error.
 func (k *kernelKnob[T]) Apply(_ context.Context, p Place, s State) error {
 	each, err := k.each(p, s)
-	if err != nil {
-		return err
-	}
-
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		p.Port = dev
-		v, err := k.value(k.Name(), each[dev])
+		var v T
+		if err == nil {
+			v, err = k.value(k.Name(), each[dev])
+		}
+
 		if err == nil {
 			err = conclude(k.apply(p, v))
 		}
-
-		if err != nil {
-			return err
-		}
 	}
 
-	return nil
+	return err
 }
 
 func (k *kernelKnob[T]) Same(want, got State) bool {
@@ -141,26 +137,21 @@ func (k *kernelKnob[T]) Same(want, got State) bool {
 func (k *kernelKnob[T]) Check(_ context.Context, p Place, s State) check.Answer {
 	each, err := k.each(p, s)
 	if err != nil && k.pick != nil {
-		return check.Not("%v", err)
-	}
-
-	if err != nil {
-		return check.CouldNotTell("%v", err)
+		err = impossible{err}
 	}
 
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
 		p.Port = dev
-		a := k.checkOf(p, each[dev])
-		if a.State != check.Yes {
-			return a
+		if err == nil {
+			err = k.checkOf(p, each[dev])
 		}
 	}
 
-	return check.OK()
+	return answer(err)
 }
 
-// checkOf does the work of Check for one device or for the node.
-func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
+// checkOf returns the reason why a state is impossible for one device or for the node.
+func (k *kernelKnob[T]) checkOf(p Place, s State) error {
 	if k.perPort {
 		now, err := k.readOf(p, s)
 		if err == nil && k.trying {
@@ -168,37 +159,34 @@ func (k *kernelKnob[T]) checkOf(p Place, s State) check.Answer {
 		}
 
 		if err != nil {
-			return answer(err)
+			return err
 		}
 	}
 
 	if k.check == nil || s == k.always {
-		return check.OK()
+		return nil
 	}
 
 	v, err := k.value(k.Name(), s)
 	if err != nil {
-		return check.Not("%v", err)
+		return impossible{err}
 	}
 
-	return answer(k.check(p, v))
+	return k.check(p, v)
 }
 
 // devices returns the devices to read and set. For a setting of the node, the only element is the place's
 // port, even if that is empty.
 func (k *kernelKnob[T]) devices(p Place) ([]string, error) {
+	if p.Port == "" && k.perPort && k.pick != nil {
+		p.Port = k.pick(p)
+	}
+
 	switch {
 	case p.Port != "", !k.perPort:
 		return []string{p.Port}, nil
 	case k.pick == nil && len(p.Ports) > 0:
 		return p.Ports, nil
-	case k.pick == nil:
-		return nil, errors.New("set " + k.Name() + ": no port named at " + p.Node)
-	}
-
-	picked := k.pick(p)
-	if picked != "" {
-		return []string{picked}, nil
 	}
 
 	return nil, errors.New("set " + k.Name() + ": name the port at " + p.Node)
