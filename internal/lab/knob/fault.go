@@ -164,11 +164,7 @@ func settingsOf(s State) (out []setting, err error) {
 		}
 	}
 
-	if err != nil {
-		return nil, err
-	}
-
-	return out, nil
+	return out, err
 }
 
 func settingsOfFaults(text string) (out []setting, err error) {
