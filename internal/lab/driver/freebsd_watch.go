@@ -247,8 +247,11 @@ func readCPTimes(s bsdSample) values {
 	out := values{}
 	all := true // whether all cores have an if_io_tqg thread
 	for i := 0; i < len(words); i += 5 {
+		if strings.Join(words[i:i+5], "") == "00000" {
+			continue
+		}
+
 		core := map[string]float64{}
-		there := false
 		for j, name := range []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns"} {
 			n, err := strconv.ParseUint(words[i+j], 10, 64)
 			if err != nil {
@@ -256,11 +259,6 @@ func readCPTimes(s bsdSample) values {
 			}
 
 			core[name] = float64(n) * 1e9 / float64(hz)
-			there = there || n > 0
-		}
-
-		if !there {
-			continue
 		}
 
 		moved, known := s.threads["if_io_tqg_"+strconv.Itoa(i/5)]

@@ -108,9 +108,8 @@ func guard(ctx context.Context, h host.Host, d interface {
 	if err == nil && name == "" {
 		var out string
 		out, err = shell(ctx, h, start, strconv.Itoa(int(silence/time.Second)))
-		if _, dir, ok := strings.Cut(strings.TrimSpace(out), "chokepoint-guard "); ok && err == nil {
-			name = dir
-		} else if err == nil {
+		_, name, _ = strings.Cut(strings.TrimSpace(out), "chokepoint-guard ")
+		if err == nil && name == "" {
 			err = fmt.Errorf("it says %q, want a folder", out)
 		}
 	}
