@@ -98,14 +98,14 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 func bsdSettings() map[string]setting {
 	return map[string]setting{
 		"link_mtu": scripted(true, `ifconfig -- "$1"`, parseBSDMTU, `ifconfig -- "$1" mtu "$2"`),
-		"offload":  {ofDevice: true, read: readBSDOffload, apply: applyBSDOffload},
+		"offload":  {true, readBSDOffload, applyBSDOffload},
 		"ip_forward": scripted(false, `sysctl -n net.inet.ip.forwarding
 sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`, parseBSDForwarding, `v4=0 v6=0
 case $2 in on) v4=1 v6=1;; ipv4) v4=1;; ipv6) v6=1;; esac
 sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ $v6 = 0 ]; }`),
-		"conntrack_max": {read: readPFStates, apply: applyPFStates},
-		"firewall":      {read: scripted(false, readAnchor, parsePFRules, "").read, apply: applyPFRules},
-		"governor":      {read: readBSDGovernor, apply: applyBSDGovernor},
+		"conntrack_max": {false, readPFStates, applyPFStates},
+		"firewall":      {false, scripted(false, readAnchor, parsePFRules, "").read, applyPFRules},
+		"governor":      {false, readBSDGovernor, applyBSDGovernor},
 		"idle_policies": scripted(false, bsdIdle+"idle", parseBSDIdle, bsdSetIdle),
 	}
 }

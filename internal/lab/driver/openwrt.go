@@ -46,13 +46,13 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
-		return setting{ofDevice: true, read: readSQM, apply: applySQM}, nil
+		return setting{true, readSQM, applySQM}, nil
 	case "cpus":
-		return setting{ofDevice: true, read: readSteering, apply: applySteering}, nil
+		return setting{true, readSteering, applySteering}, nil
 	case "flowtable":
 		return scripted(false, offloading+"now", verbatim, offloading+stage+offload), nil
 	case "nat":
-		return setting{read: readMasquerading, apply: applyMasquerading}, nil
+		return setting{false, readMasquerading, applyMasquerading}, nil
 	case "napi_threaded":
 		return threads(lowest), nil
 	}
