@@ -12,16 +12,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// ESP returns the kind of tunnel that uses IPsec ESP in tunnel mode (RFC 4303) with AES-GCM-128. It runs in
-// the kernel and is route-based, with an XFRM interface. There is no key exchange: the keys for both
-// directions are derived from a secret that is sent to both ends, and remain valid as long as the tunnel
-// exists.
-func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
-
-// espKinds returns a kind of ESP for each cipher, and a policy-based kind. The policy-based kind has no
-// device, and the kernel matches every packet against its policies.
+// espKinds returns a kind of IPsec ESP in tunnel mode (RFC 4303) for each cipher, and a policy-based kind. They
+// run in the kernel. There is no key exchange: the keys for both directions are derived from a secret that is
+// sent to both ends, and remain valid as long as the tunnel exists. The policy-based kind has no device, and
+// the kernel matches every packet against its policies. The others are route-based, with an XFRM interface.
 func espKinds() []Tunnel {
-	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
+	return []Tunnel{espKind("esp", kernel.ESPAESGCM128, false),
+		espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
 		espKind("esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256, false),
 		espKind("esp-chacha20-poly1305", kernel.ESPChaCha20Poly1305, false),
 		espKind("esp-policy", kernel.ESPAESGCM128, true)}

@@ -12,6 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
+func ESP() Tunnel { return espKinds()[0] }
+
 func TestESPDefaultMTUFillsTheUnderlay(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -29,15 +29,13 @@ const nameOpenVPN = "openvpn" // name prefix of these kinds of tunnels
 // openVPNTime is the time limit for a connection. It suffices for a TLS handshake on an emulated machine.
 const openVPNTime = 20 * time.Second
 
-// OpenVPN returns the kind of tunnel that uses OpenVPN 2.6 over UDP with AES-256-GCM. It uses the installed
-// program, which runs in userspace because data-channel offload is disabled. The far end is the server, and
-// the near end is its client. OpenVPN neither fragments packets nor clamps the MSS (mssfix 0). If the inner
-// MTU is large, the outer packets are therefore IP fragments.
-func OpenVPN() Tunnel { return openVPNKind(nameOpenVPN, cipherAES256GCM, false) }
-
-// openVPNKinds returns a kind of OpenVPN for each transport and cipher.
+// openVPNKinds returns a kind of OpenVPN 2.6 for each transport and cipher. They use the installed program,
+// which runs in userspace because data-channel offload is disabled. The far end is the server, and the near
+// end is its client. OpenVPN neither fragments packets nor clamps the MSS (mssfix 0). If the inner MTU is
+// large, the outer packets are therefore IP fragments.
 func openVPNKinds() []Tunnel {
-	return []Tunnel{OpenVPN(), openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
+	return []Tunnel{openVPNKind(nameOpenVPN, cipherAES256GCM, false),
+		openVPNKind(nameOpenVPN+"-chacha20-poly1305", cipherChaCha20, false),
 		openVPNKind(nameOpenVPN+"-tcp", cipherAES256GCM, true),
 		openVPNKind(nameOpenVPN+"-tcp-chacha20-poly1305", cipherChaCha20, true)}
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
+func OpenVPN() Tunnel { return openVPNKinds()[0] }
+
 // TestOpenVPNFragmentsOutside: a full packet inside leaves in as many packets outside, each as long, as the
 // arithmetic says.
 func TestOpenVPNFragmentsOutside(t *testing.T) {
