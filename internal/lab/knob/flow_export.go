@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
@@ -22,7 +21,7 @@ import (
 // the port towards the far side. It exports NetFlow 9 to the discard port of the far node, where no program
 // listens.
 func FlowExport() Knob {
-	return flowExport{&kernelKnob[State]{
+	return &kernelKnob[State]{
 		declared: ofRouter(factor.Declaration{
 			Policy: true,
 			Name:   "flow_export",
@@ -40,13 +39,16 @@ func FlowExport() Knob {
 			}
 			return "off", err
 		},
+		apply:  applyExport,
+		check:  checkExport,
+		always: "off",
 		pick: func(p Place) string {
 			if p.WAN != "" || len(p.Ports) == 0 {
 				return p.WAN
 			}
 			return p.Ports[0]
 		},
-	}}
+	}
 }
 
 const (
@@ -58,58 +60,38 @@ const (
 	exportPause = 20 * time.Millisecond       // interval between checks within exportTime
 )
 
-// flowExport is a knob that needs the collector's address from the place.
-type flowExport struct{ *kernelKnob[State] }
-
-func (k flowExport) Apply(ctx context.Context, p Place, s State) error {
-	ports, err := k.devices(p)
-	if err != nil {
-		return err
-	}
-
-	p.Port = ports[0]
+func applyExport(p Place, s State) error {
+	ctx := context.Background()
 	if err := stopExport(ctx, p.Port); err != nil || s == "off" {
 		return err
 	}
 
 	if err := startExport(ctx, p); err != nil {
 		err = fmt.Errorf("start softflowd on %s: %w", p.Port, err)
-		return conclude(errors.Join(err, stopExport(context.WithoutCancel(ctx), p.Port)))
+		return errors.Join(err, stopExport(ctx, p.Port))
 	}
 
 	return nil
 }
 
-func (k flowExport) Check(ctx context.Context, p Place, s State) check.Answer {
-	if s == "off" {
-		return check.OK()
-	}
-
-	a := k.kernelKnob.Check(ctx, p, s)
-	if a.State != check.Yes {
-		return a
-	}
-
-	if p.Collector == "" {
-		return check.Not("%s has no node to send flows to", p.Node)
-	}
-
-	if _, err := host.Run(ctx, host.Local(), host.Command{
+func checkExport(p Place, _ State) error {
+	_, missing := host.Run(context.Background(), host.Local(), host.Command{
 		Path: softflowd,
 		Args: []string{"-h"},
-	}); errors.Is(err, host.ErrUnsupported) {
-		return check.Not("softflowd is not installed on %s", p.Node)
+	})
+	_, noJail := os.Stat(exportJail)
+	users, err := os.ReadFile("/proc/self/uid_map")
+	switch {
+	case p.Collector == "":
+		return cannot("%s has no node to send flows to", p.Node)
+	case errors.Is(missing, host.ErrUnsupported):
+		return cannot("softflowd is not installed on %s", p.Node)
+	case !p.OwnKernel && noJail != nil:
+		return cannot("softflowd wants the folder %s", exportJail)
+	case err == nil && !strings.Contains(string(users), "4294967295"):
+		return cannot("softflowd becomes another user, and this user namespace has none")
 	}
-
-	if _, err := os.Stat(exportJail); !p.OwnKernel && err != nil {
-		return check.Not("softflowd wants the folder %s", exportJail)
-	}
-
-	if m, err := os.ReadFile("/proc/self/uid_map"); err == nil && !strings.Contains(string(m), "4294967295") {
-		return check.Not("softflowd becomes another user, and this user namespace has none")
-	}
-
-	return check.OK()
+	return nil
 }
 
 // startExport starts softflowd, which runs as a daemon, and waits until softflowd returns statistics.
