@@ -85,7 +85,7 @@ func (k *kernelKnob[T]) Read(_ context.Context, p Place, want State) (State, err
 // readOf returns the current value of a device or of the node. Of that value, it returns only the part that
 // applying want would replace.
 func (k *kernelKnob[T]) readOf(p Place, want State) (T, error) {
-	if k.readFor == nil || want == "" {
+	if k.readFor == nil || want == "" && k.read != nil {
 		return k.read(p)
 	}
 

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,91 +14,88 @@ import (
 // Sysctl is a family of knobs for kernel settings. Its states have the form "NAME=value", where NAME is as in
 // sysctl(8).
 func Sysctl() Knob {
-	return &sysctl{declared{factor.Declaration{
-		Name:    "sysctl:",
-		Unit:    "value as in sysctl(8)",
-		Doc:     "kernel setting of this name",
-		Target:  factor.EveryNode,
-		Without: without("default", "with the default"),
-		Placed:  factor.Placed,
-	}}}
+	return sysctl{&kernelKnob[State]{
+		declared: declared{factor.Declaration{
+			Name:    "sysctl:",
+			Unit:    "value as in sysctl(8)",
+			Doc:     "kernel setting of this name",
+			Target:  factor.EveryNode,
+			Without: without("default", "with the default"),
+			Placed:  factor.Placed,
+		}},
+		spelling: verbatim(parseSysctl),
+		readFor:  readSysctl,
+		apply: func(p Place, s State) error {
+			name, value, _ := strings.Cut(s, "=")
+			if err := allowSysctl(p, name); err != nil {
+				return err
+			}
+			return absent(kernel.WriteSysctl(name, value))
+		},
+		check: func(p Place, s State) error {
+			name, _, _ := strings.Cut(s, "=")
+			_, err := readSysctl(p, s)
+			if err == nil {
+				err = writable(name, check.HintOf(ofMachine(name, p.Node)))
+			}
+			return err
+		},
+	}}
 }
 
-type sysctl struct{ declared }
-
-func (*sysctl) Parse(text string) (State, error) {
+func parseSysctl(text string) (State, error) {
 	name, value, ok := strings.Cut(text, "=")
 	name = strings.TrimSpace(name)
 	value = strings.Join(strings.Fields(value), " ")
 	if !ok || value == "" || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", refuse("sysctl", text, want("NAME=value, such as net.ipv4.tcp_ecn=1"))
+		return "", want("NAME=value, such as net.ipv4.tcp_ecn=1")
 	}
 
 	path, err := kernel.SysctlPath(name)
 	name = dotted(path)
 	if err != nil || !strings.ContainsAny(name, "./") {
-		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
+		return "", want("a NAME such as net.ipv4.tcp_ecn")
 	}
 
 	return name + "=" + value, nil
 }
 
-func (*sysctl) Same(want, got State) bool { return want == got }
+// sysctl restricts the settings that may be changed.
+type sysctl struct{ *kernelKnob[State] }
 
-// Allowed returns an error if a setting may not be changed at a place. No change is allowed on the machine
-// that hosts a lab, and other nodes allow only what Place.Sysctls permits. This protects machines that do not
-// belong to the lab, because plans may come from other people but run as root.
-func (*sysctl) Allowed(p Place, s State) error {
+// Allowed implements Limited.
+func (sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(s, "=")
+	return allowSysctl(p, name)
+}
+
+// allowSysctl returns an error if a setting may not be changed at a place. No change is allowed on the
+// machine that hosts a lab, and other nodes allow only what Place.Sysctls permits. This protects machines
+// that do not belong to the lab, because plans may come from other people but run as root.
+func allowSysctl(p Place, name string) error {
 	if p.Lab != "" || p.Node == factor.Host {
 		return ofMachine(name, p.Node)
 	}
 	return p.Sysctls.Sysctl(name, p.Node)
 }
 
-func (k *sysctl) Read(_ context.Context, p Place, want State) (State, error) {
-	if err := k.Allowed(p, want); err != nil {
+func readSysctl(p Place, want State) (State, error) {
+	name, _, _ := strings.Cut(want, "=")
+	if err := allowSysctl(p, name); err != nil {
 		return "", err
 	}
 
-	name, _, _ := strings.Cut(want, "=")
 	value, err := kernel.ReadSysctl(name)
 	if err != nil {
 		return "", absent(err)
 	}
 
-	if value == "" {
-		return "", fmt.Errorf("read sysctl %s: it is empty, which could not be restored", name)
+	now := name + "=" + value
+	if _, err := parseSysctl(now); err != nil {
+		return "", fmt.Errorf("read sysctl %s: its value %q could not be restored", name, value)
 	}
 
-	return name + "=" + value, nil
-}
-
-func (k *sysctl) Apply(_ context.Context, p Place, s State) error {
-	if err := k.Allowed(p, s); err != nil {
-		return err
-	}
-
-	name, value, ok := strings.Cut(s, "=")
-	if !ok {
-		return refuse("sysctl", s, want("NAME=value"))
-	}
-
-	return absent(kernel.WriteSysctl(name, value))
-}
-
-func (k *sysctl) Check(_ context.Context, p Place, s State) check.Answer {
-	name, _, _ := strings.Cut(s, "=")
-	err := k.Allowed(p, s)
-	if err == nil {
-		_, err = kernel.ReadSysctl(name)
-	}
-
-	if err == nil {
-		err = writable(name, check.HintOf(ofMachine(name, p.Node)))
-	}
-
-	return answer(err)
+	return now, nil
 }
 
 // writable returns an error if a kernel setting cannot be written. If only the permission is missing, the
