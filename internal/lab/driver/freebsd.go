@@ -87,9 +87,7 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	for _, f := range bsdFacts {
 		_, rest, _ := strings.Cut("\n"+out, "\nfact "+f.name+"\n")
 		value, _, _ := strings.Cut("\n"+rest, "\nfact ")
-		if value = told(value); value != "" {
-			facts[f.name] = value
-		}
+		addFact(facts, f.name, told(value))
 	}
 
 	return facts, err

@@ -134,7 +134,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 
 // refused returns an error with the message that the console printed instead of a result.
 func refused(text string) error {
-	said := strings.Join(strings.Fields(check.Plain(text[max(0, len(text)-300):])), " ")
+	said := told(text[max(0, len(text)-200):])
 	err := fmt.Errorf("the console says %q", said)
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(said, w) })

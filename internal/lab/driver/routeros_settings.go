@@ -66,32 +66,31 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
-// rosQueue maps a queue and its parameters to the names in RouterOS. Parameters without a name there are not
-// supported. RouterOS prefixes the parameters of a queue type with its kind, as in fq-codel-limit.
-type rosQueue struct {
-	kind       string
-	parameters map[string]string
+// rosQueue is a queue in RouterOS: its kind, and the parameters that RouterOS supports, by their names in tc(8)
+// and separated by spaces.
+type rosQueue struct{ kind, parameters string }
+
+// rosQueues lists RouterOS's queues by their names in tc(8). A port with queue type no-queue uses the ring of
+// its device. A port with mq-pfifo has a queue for each ring.
+var rosQueues = map[string]rosQueue{
+	"noqueue":  {"none", ""},
+	"mq":       {"mq-pfifo", ""},
+	"pfifo":    {"pfifo", "limit"},
+	"bfifo":    {"bfifo", "limit"},
+	"codel":    {"codel", "limit target interval ecn"},
+	"fq_codel": {"fq-codel", "limit flows quantum target interval ecn memory_limit"},
+	"cake":     {"cake", "bandwidth diffserv flowmode rtt memlimit nat wash ack-filter overhead mpu cells"},
 }
 
-// rosQueues returns RouterOS's queues by their names in tc(8). A port with queue type no-queue uses the ring
-// of its device. A port with mq-pfifo has a queue for each ring.
-func rosQueues() map[string]rosQueue {
-	same := func(names ...string) map[string]string {
-		out := map[string]string{}
-		for _, n := range names {
-			out[n] = n
-		}
-		return out
+// name returns RouterOS's name of a parameter, or "" if it does not support the parameter. RouterOS prefixes
+// the parameters of a queue type with its kind, as in fq-codel-limit.
+func (q rosQueue) name(parameter string) string {
+	if !slices.Contains(strings.Fields(q.parameters), parameter) {
+		return ""
 	}
-	cake := same("bandwidth", "diffserv", "flowmode", "rtt", "memlimit", "nat", "wash", "ack-filter",
-		"overhead", "mpu")
-	cake["cells"] = "atm"
-	fair := same("limit", "flows", "quantum", "target", "interval", "ecn")
-	fair["memory_limit"] = "memlimit"
-	return map[string]rosQueue{"noqueue": {"none", nil}, "mq": {"mq-pfifo", nil},
-		"pfifo": {"pfifo", same("limit")}, "bfifo": {"bfifo", same("limit")},
-		"codel": {"codel", same("limit", "target", "interval", "ecn")}, "fq_codel": {"fq-codel", fair},
-		"cake": {"cake", cake}}
+
+	other := map[string]string{"cells": "atm", "memory_limit": "memlimit"}[parameter]
+	return q.kind + "-" + cmp.Or(other, parameter)
 }
 
 // noQueue is the queue type of devices without a software queue.
@@ -109,7 +108,7 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 	}
 
 	t := types[at]
-	for kind, q := range rosQueues() {
+	for kind, q := range rosQueues {
 		if q.kind != t["kind"] {
 			continue
 		}
@@ -117,8 +116,8 @@ func queueOfType(name string, types []item) (none qdisc.Queue, err error) {
 		words := []string{kind}
 		parameters, _ := qdisc.Parameters(kind)
 		for _, p := range parameters {
-			text, has := t[q.kind+"-"+q.parameters[p.Name]]
-			if q.parameters[p.Name] == "" || !has {
+			text, has := t[q.name(p.Name)]
+			if !has {
 				continue
 			}
 
@@ -192,7 +191,7 @@ func parseROSNumber(text string) (uint64, error) {
 
 // queueArguments returns the arguments of /queue/type/add for a queue.
 func queueArguments(queue qdisc.Queue) (string, error) {
-	q, known := rosQueues()[queue.Kind]
+	q, known := rosQueues[queue.Kind]
 	if !known || queue.Parent != 0 || queue.Handle != 0 {
 		return "", lacks("driver routeros does not speak of queue %s; a rate is set by cake with a "+
 			"bandwidth", queue.Kind)
@@ -220,9 +219,9 @@ func queueArguments(queue qdisc.Queue) (string, error) {
 			value = p.Words[v]
 		}
 
-		switch theirs := q.parameters[p.Name]; {
+		switch theirs := q.name(p.Name); {
 		case theirs != "":
-			out += " " + q.kind + "-" + theirs + "=" + value
+			out += " " + theirs + "=" + value
 		case value != "no":
 			return "", lacks("queue %s of RouterOS has no %s", q.kind, p.Name)
 		}
