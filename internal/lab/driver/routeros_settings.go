@@ -66,8 +66,8 @@ func applyROSForwarding(ctx context.Context, h host.Host, _, value string) error
 	return changeROS(ctx, h, "/ip/settings/set ip-forward="+word[v4], "/ipv6/settings/set forward="+word[v6])
 }
 
-// rosQueue is a queue in RouterOS: its kind, and the parameters that RouterOS supports, by their names in tc(8)
-// and separated by spaces.
+// rosQueue is a queue in RouterOS: its kind, and the parameters that RouterOS supports, by their names in
+// tc(8) and separated by spaces.
 type rosQueue struct{ kind, parameters string }
 
 // rosQueues lists RouterOS's queues by their names in tc(8). A port with queue type no-queue uses the ring of

@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -117,53 +116,52 @@ func SessionDevice(port string, n int) string {
 // changes when they exit, so there is nothing to read or restore. On all nodes, the knob drops learnt path
 // MTUs before and after the change.
 func WAN() Knob {
-	return &wanKnob{declared{factor.Declaration{
-		Policy: true,
-		Name:   string(factor.WAN),
-		Doc: "how the router gets its WAN address from the provider: set by hand (static), by DHCP, or " +
-			"through a PPPoE session, which then carries the traffic",
-		Levels:  Accesses(),
-		Target:  factor.WANLink,
-		Refuses: factor.NoWAN,
-		Value: func(level string) string {
-			if level == Static {
-				return ""
+	kinds := words(Accesses()...)
+	kinds.same = func(State, State) bool { return true }
+	return wanKnob{&kernelKnob[State]{
+		declared: declared{factor.Declaration{
+			Policy: true,
+			Name:   string(factor.WAN),
+			Doc: "how the router gets its WAN address from the provider: set by hand (static), by DHCP, or " +
+				"through a PPPoE session, which then carries the traffic",
+			Levels:  Accesses(),
+			Target:  factor.WANLink,
+			Refuses: factor.NoWAN,
+			Value: func(level string) string {
+				if level == Static {
+					return ""
+				}
+				return level
+			},
+			Without: without(Static, "with a static WAN"),
+			Long:    func(level string) string { return "WAN by " + level },
+		}},
+		spelling: kinds,
+		read:     func(Place) (State, error) { return Static, nil },
+		apply:    func(Place, State) error { return forgetPathMTUs() },
+		check: func(p Place, s State) error {
+			if s != PPPoE || p.Port == "" {
+				return nil
 			}
-			return level
+
+			err := kernel.ProbePPPoE()
+			if err == nil {
+				_, err = FindPPPD()
+			}
+
+			return err
 		},
-		Without: without(Static, "with a static WAN"),
-		Long:    func(level string) string { return "WAN by " + level },
-	}}}
+	}}
 }
-
-type wanKnob struct{ declared }
-
-func (k *wanKnob) Parse(text string) (State, error) {
-	return words(Accesses()...).canonical(k.Name(), text)
-}
-
-func (*wanKnob) Same(State, State) bool                            { return true }
-func (*wanKnob) Read(context.Context, Place, State) (State, error) { return Static, nil }
-func (*wanKnob) Apply(context.Context, Place, State) error         { return forgetPathMTUs() }
-func (*wanKnob) OwnLinks() bool                                    { return true }
 
 // OwnLinks is implemented by knobs that work only on links that belong to the lab.
 type OwnLinks interface{ OwnLinks() bool }
 
-func (*wanKnob) Check(_ context.Context, p Place, s State) check.Answer {
-	if s != PPPoE || p.Port == "" {
-		return check.OK()
-	}
+type wanKnob struct{ *kernelKnob[State] }
 
-	err := kernel.ProbePPPoE()
-	if err == nil {
-		_, err = FindPPPD()
-	}
+func (wanKnob) OwnLinks() bool { return true }
 
-	return answer(err)
-}
-
-func (*wanKnob) Companions(p Place, s State) []Companion {
+func (wanKnob) Companions(p Place, s State) []Companion {
 	if s == Static || p.Port == "" {
 		return nil
 	}
