@@ -268,12 +268,9 @@ func (x Linux) settingOf(name string) (setting, error) {
 		return setting{}, lacks("driver linux does not know it")
 	}
 
-	if err := x.Sysctls.Sysctl(sysctl, "the router"); err != nil {
-		return setting{}, err
-	}
-
-	path, err := kernel.SysctlPath(sysctl)
-	return sysctlOf(sysctl, inFile(false, func(string) string { return path })), err
+	path, _ := kernel.SysctlPath(sysctl) // a name without a path is never permitted
+	file := inFile(false, func(string) string { return path })
+	return sysctlOf(sysctl, file), x.Sysctls.Sysctl(sysctl, "the router")
 }
 
 // WithoutNAT implements Advising.
