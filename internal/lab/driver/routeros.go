@@ -208,6 +208,9 @@ func count(ctx context.Context, h host.Host, items string) (int, error) {
 	return n[0], nil
 }
 
+// remove returns a statement that removes the items of a menu that have the given properties; see find.
+func remove(menu string, pairs ...string) string { return menu + "/remove " + find(menu, pairs...) }
+
 // item holds the properties of an entry in a menu. Flags are "true" and "false".
 type item map[string]string
 

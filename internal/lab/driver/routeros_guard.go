@@ -84,9 +84,9 @@ func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Settin
 
 // guardRemoval returns the statements that remove a guard, beginning with its scheduler entries.
 func guardRemoval(name string) []string {
-	return []string{scheduler + "/remove " + find(scheduler, "name", name),
-		scheduler + "/remove " + find(scheduler, "name", name+guardBoot),
-		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
+	return []string{remove(scheduler, "name", name),
+		remove(scheduler, "name", name+guardBoot),
+		remove(lists, "list", name), remove(scripts, "name", name)}
 }
 
 // Guard implements Guarded. It returns after the scheduler has run the guard's entry and the router has the
@@ -162,16 +162,16 @@ func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 // removeUnarmed removes the scripts of guards that were never armed.
 func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
-	var remove []string
+	var statements []string
 	for _, i := range left {
 		_, ours := guardSilence(i["name"])
 		if ours {
-			remove = append(remove, scripts+"/remove "+find(scripts, "name", i["name"]))
+			statements = append(statements, remove(scripts, "name", i["name"]))
 		}
 	}
 
-	if err == nil && len(remove) > 0 {
-		_, err = console(ctx, h, remove...)
+	if err == nil && len(statements) > 0 {
+		_, err = console(ctx, h, statements...)
 	}
 
 	return err

@@ -367,10 +367,10 @@ func applyROSFirewall(ctx context.Context, h host.Host, _, value string) error {
 		filter := family.menu + "/filter"
 		list := family.menu + "/address-list"
 		for _, mark := range firewallMarks {
-			out = append(out, filter+"/remove "+find(filter, "comment", mark))
+			out = append(out, remove(filter, "comment", mark))
 		}
 
-		out = append(out, list+"/remove "+find(list, "list", rosList))
+		out = append(out, remove(list, "list", rosList))
 		if !f.On {
 			continue
 		}
@@ -437,7 +437,7 @@ func readROSNAT(ctx context.Context, h host.Host, _, _ string) (string, error) {
 
 func applyROSNAT(ctx context.Context, h host.Host, port, value string) error {
 	const nat = "/ip/firewall/nat"
-	out := []string{nat + "/remove " + find(nat, "comment", natMark)}
+	out := []string{remove(nat, "comment", natMark)}
 	switch kernel.NATMode(value) {
 	case kernel.NATOff:
 	case kernel.NATMasquerade:
@@ -477,7 +477,7 @@ func applyFastTrack(ctx context.Context, h host.Host, _, value string) error {
 		filter := family.menu + "/filter"
 		get := "[:tostr [" + filter + "/get $cpFast comment]]"
 		set := filter + "/set $cpFast disabled="
-		out = append(out, filter+"/remove "+find(filter, "comment", fastMark))
+		out = append(out, remove(filter, "comment", fastMark))
 		if value == "off" {
 			out = append(out, ":foreach cpFast in="+fastTracking(filter, "no")+" do={"+set+"yes comment=("+
 				mark+" . "+get+")}")

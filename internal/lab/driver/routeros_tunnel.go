@@ -91,7 +91,7 @@ func applyROSEnd(ctx context.Context, h host.Host, dev, value string) error {
 	mark := endMark(dev)
 	menu := func(a netip.Addr) string { return map[bool]string{true: "/ip", false: "/ipv6"}[a.Is4()] }
 	for _, m := range []string{"/ip/route", "/ipv6/route", "/ip/address", "/ipv6/address", wireguardPeers} {
-		out = append(out, m+"/remove "+find(m, "comment", mark))
+		out = append(out, remove(m, "comment", mark))
 	}
 
 	own := find(wireguard, "comment", mark)

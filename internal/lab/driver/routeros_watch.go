@@ -225,7 +225,7 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 
 // Close implements Watch.
 func (w *rosWatch) Close(ctx context.Context) error {
-	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
+	_, err := console(ctx, w.host, remove(lists, "list", w.list))
 	_ = w.over() // returns an error, because the loop was killed
 	return failed(w.host, "end the watch", errors.Join(err, w.killed))
 }
