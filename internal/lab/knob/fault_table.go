@@ -14,14 +14,23 @@ import (
 
 // Fault is a fault that can be injected.
 type Fault struct {
-	Name, Unit, Doc string
+	Name, Doc string
+	levels
 
 	at         faultPlace
-	wire       bool // whether it counts packets, and therefore requires offload: wire
-	parse      func(name, level string) (State, error)
+	wire       bool                        // whether it counts packets, and therefore requires offload: wire
 	parts      func(level State) []setting // settings of other knobs; if nil, there are none
 	companions func(p Place, level State) []Companion
 }
+
+// levels holds the unit of a fault's levels, and the function that parses a level.
+type levels struct {
+	Unit  string
+	parse func(name, level string) (State, error)
+}
+
+// number returns levels that are numbers in the range from least to most.
+func number(unit string, least, most int) levels { return levels{unit, numbers(least, most).canonical} }
 
 // faultPlace is a kind of place at which a fault can be injected.
 type faultPlace int
@@ -68,139 +77,128 @@ func faultNames() []string {
 
 // Faults returns all faults in the order in which they are injected. This order is also the canonical one.
 func Faults() []Fault {
-	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
-	bytes := quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
-	percent := quantities(qdisc.PartsPerMillion, 1, 1e6, "a percentage above 0 up to 100%, such as 1%")
-	time := quantities(qdisc.Microseconds, 1, 10_000_000, "a time from 1us to 10s, such as 20ms")
-	count := numbers(1, math.MaxInt32).canonical
-	queueLength := numbers(1, 10_000).canonical
-	mtu := numbers(minMTU, maxMTU).canonical
-	on := func(name, level string) (State, error) {
+	rate := levels{"bit/s", bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 },
+		"a rate such as 50M")}
+	bytes := levels{"bytes", quantities(qdisc.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")}
+	percent := levels{"%", quantities(qdisc.PartsPerMillion, 1, 1e6,
+		"a percentage above 0 up to 100%, such as 1%")}
+	time := levels{"time", quantities(qdisc.Microseconds, 1, 10_000_000,
+		"a time from 1us to 10s, such as 20ms")}
+	packets := number("packets", 1, math.MaxInt32)
+	queueLength := number("packets", 1, 10_000)
+	mtu := number("bytes", minMTU, maxMTU)
+	on := levels{"on", func(name, level string) (State, error) {
 		if level != "on" {
 			return "", refuse(name, level, want("on"))
 		}
 		return "on", nil
-	}
+	}}
 	return []Fault{
 		{
-			Name:  "link_rate",
-			Unit:  "bit/s",
-			at:    onPort,
-			parse: rate,
-			parts: queued("rate"),
-			Doc:   "limits the rate at which the port sends; the queue before the limit is short",
+			Name:   "link_rate",
+			levels: rate,
+			at:     onPort,
+			parts:  queued("rate"),
+			Doc:    "limits the rate at which the port sends; the queue before the limit is short",
 		},
 		{
-			Name:  "loss",
-			Unit:  "%",
-			at:    onPort,
-			parse: percent,
-			parts: queued("loss"),
-			wire:  true,
-			Doc:   "drops this share of the packets that the port sends, at random",
+			Name:   "loss",
+			levels: percent,
+			at:     onPort,
+			parts:  queued("loss"),
+			wire:   true,
+			Doc:    "drops this share of the packets that the port sends, at random",
 		},
 		{
-			Name:  "delay",
-			Unit:  "time",
-			at:    onPort,
-			parse: time,
-			parts: queued("delay"),
-			wire:  true,
-			Doc:   "delays the packets that the port sends by this time",
+			Name:   "delay",
+			levels: time,
+			at:     onPort,
+			parts:  queued("delay"),
+			wire:   true,
+			Doc:    "delays the packets that the port sends by this time",
 		},
 		{
-			Name:  "reorder",
-			Unit:  "%",
-			at:    onPort,
-			parse: percent,
-			parts: queued("reorder"),
-			wire:  true,
+			Name:   "reorder",
+			levels: percent,
+			at:     onPort,
+			parts:  queued("reorder"),
+			wire:   true,
 			Doc: "lets this share of the packets that the port sends overtake the others, which are " +
 				"delayed by the level of delay, or by 5ms without it",
 		},
 		{
-			Name:  "tiny_queue",
-			Unit:  "packets",
-			at:    onPort,
-			parse: queueLength,
-			parts: queued("limit"),
-			wire:  true,
-			Doc:   "limits the port's send queue to this number of packets",
+			Name:   "tiny_queue",
+			levels: queueLength,
+			at:     onPort,
+			parts:  queued("limit"),
+			wire:   true,
+			Doc:    "limits the port's send queue to this number of packets",
 		},
 		{
-			Name:  "policer",
-			Unit:  "bit/s",
-			at:    onPort,
-			parse: rate,
-			parts: setsTo("policer"),
-			Doc:   "drops packets that arrive at the port above this rate",
+			Name:   "policer",
+			levels: rate,
+			at:     onPort,
+			parts:  setsTo("policer"),
+			Doc:    "drops packets that arrive at the port above this rate",
 		},
 		{
-			Name:  "irq_pinned",
-			Unit:  "core",
-			at:    onPort,
-			parse: numbers(0, maxCPU).canonical,
-			parts: setsTo("irq_affinity"),
-			Doc:   "lets this core serve all interrupts of the port",
+			Name:   "irq_pinned",
+			levels: number("core", 0, maxCPU),
+			at:     onPort,
+			parts:  setsTo("irq_affinity"),
+			Doc:    "lets this core serve all interrupts of the port",
 		},
 		{
-			Name:  "pmtu_hole",
-			Unit:  "bytes",
-			at:    onFarPort,
-			wire:  true,
-			parse: mtu,
+			Name:   "pmtu_hole",
+			levels: mtu,
+			at:     onFarPort,
+			wire:   true,
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
 			Doc: "sets the port's MTU, and drops the node's ICMP errors, so that senders do not learn of it",
 		},
 		{
-			Name:  "rules",
-			Unit:  "rules",
-			at:    onPassing,
-			parse: numbers(1, 20_000).canonical,
-			parts: setsTo("firewall"),
-			Doc:   "adds this number of firewall rules, which each forwarded packet is matched against",
+			Name:   "rules",
+			levels: number("rules", 1, 20_000),
+			at:     onPassing,
+			parts:  setsTo("firewall"),
+			Doc:    "adds this number of firewall rules, which each forwarded packet is matched against",
 		},
 		{
-			Name:  "log_flood",
-			Unit:  "on",
-			at:    onPassing,
-			parse: on,
-			parts: func(State) []setting { return []setting{{Knob: "firewall", State: "0 log"}} },
-			Doc:   "logs each forwarded packet to the kernel's log",
+			Name:   "log_flood",
+			levels: on,
+			at:     onPassing,
+			parts:  func(State) []setting { return []setting{{Knob: "firewall", State: "0 log"}} },
+			Doc:    "logs each forwarded packet to the kernel's log",
 		},
 		{
-			Name:  "conntrack_max",
-			Unit:  "connections",
-			at:    onPassing,
-			parse: count,
+			Name:   "conntrack_max",
+			levels: number("connections", 1, math.MaxInt32),
+			at:     onPassing,
 			parts: func(level State) []setting {
 				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
 			},
 			Doc: "adds a stateful firewall that can track at most this number of connections",
 		},
 		{
-			Name:  "backlog",
-			Unit:  "packets",
-			at:    onNode,
-			parse: count,
-			parts: ofKernel("net.core.netdev_max_backlog"),
-			Doc:   "limits the packets that may wait for a core (netdev_max_backlog)",
+			Name:   "backlog",
+			levels: packets,
+			at:     onNode,
+			parts:  ofKernel("net.core.netdev_max_backlog"),
+			Doc:    "limits the packets that may wait for a core (netdev_max_backlog)",
 		},
 		{
-			Name:  "budget",
-			Unit:  "packets",
-			at:    onNode,
-			parse: count,
-			parts: ofKernel("net.core.netdev_budget"),
-			Doc:   "limits the packets that a core takes from devices per polling cycle (netdev_budget)",
+			Name:   "budget",
+			levels: packets,
+			at:     onNode,
+			parts:  ofKernel("net.core.netdev_budget"),
+			Doc:    "limits the packets that a core takes from devices per polling cycle (netdev_budget)",
 		},
 		{
-			Name:  "cpu_hog",
-			Unit:  "processes",
-			at:    onAnyNode,
-			parse: numbers(1, 64).canonical,
+			Name:   "cpu_hog",
+			levels: number("processes", 1, 64),
+			at:     onAnyNode,
 			companions: func(_ Place, level State) []Companion {
 				n, _ := strconv.Atoi(level)
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
@@ -209,26 +207,23 @@ func Faults() []Fault {
 		},
 		{
 			Name:       "cross_traffic",
-			Unit:       "bit/s",
+			levels:     rate,
 			at:         onNode,
-			parse:      rate,
 			companions: crossTraffic,
 			Doc: "sends datagrams at this rate from the node to the other end of the path, without " +
 				"congestion control",
 		},
 		{
-			Name:  "cpu_quota",
-			Unit:  "% of a core",
-			at:    onHost,
-			parse: percentOfCore,
-			parts: setsTo("cpu_quota"),
-			Doc:   "limits each vCPU of the virtual routers to this share of a core",
+			Name:   "cpu_quota",
+			levels: levels{"% of a core", percentOfCore},
+			at:     onHost,
+			parts:  setsTo("cpu_quota"),
+			Doc:    "limits each vCPU of the virtual routers to this share of a core",
 		},
 		{
-			Name:  "cpu_tightening",
-			Unit:  "several shares, % of a core",
-			at:    onHost,
-			parse: parseTightening,
+			Name:   "cpu_tightening",
+			levels: levels{"several shares, % of a core", parseTightening},
+			at:     onHost,
 			parts: func(level State) []setting {
 				first, _, _ := strings.Cut(level, ",")
 				return []setting{{Knob: "cpu_quota", State: first + "%"}}
@@ -240,48 +235,42 @@ func Faults() []Fault {
 				"two seconds, as a machine slows down while it heats up",
 		},
 		{
-			Name:  "slow_reader",
-			Unit:  "bit/s",
-			at:    atEnds,
-			parse: rate,
-			Doc:   "limits the rate at which the receiving application reads, all streams together",
+			Name:   "slow_reader",
+			levels: rate,
+			at:     atEnds,
+			Doc:    "limits the rate at which the receiving application reads, all streams together",
 		},
 		{
-			Name:  "slow_writer",
-			Unit:  "bit/s",
-			at:    atEnds,
-			parse: rate,
-			Doc:   "limits the rate at which the sending application writes, all streams together",
+			Name:   "slow_writer",
+			levels: rate,
+			at:     atEnds,
+			Doc:    "limits the rate at which the sending application writes, all streams together",
 		},
 		{
-			Name:  "receive_buffer",
-			Unit:  "bytes",
-			at:    atEnds,
-			parse: bytes,
-			Doc:   "sets the size of each socket's receive buffer",
+			Name:   "receive_buffer",
+			levels: bytes,
+			at:     atEnds,
+			Doc:    "sets the size of each socket's receive buffer",
 		},
-		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "sets the size of each " +
+		{Name: "send_buffer", levels: bytes, at: atEnds, Doc: "sets the size of each " +
 			"socket's send buffer"},
 		{
-			Name:  "tunnel_mtu",
-			Unit:  "bytes",
-			at:    onPath,
-			parse: mtu,
-			Doc:   "sets the tunnel's MTU, even if the link's MTU is too small for it",
+			Name:   "tunnel_mtu",
+			levels: mtu,
+			at:     onPath,
+			Doc:    "sets the tunnel's MTU, even if the link's MTU is too small for it",
 		},
 		{
-			Name:  "tunnel_queue",
-			Unit:  "packets",
-			at:    onPath,
-			parse: queueLength,
-			Doc:   "limits the packets that a userspace tunnel's device holds for its process",
+			Name:   "tunnel_queue",
+			levels: queueLength,
+			at:     onPath,
+			Doc:    "limits the packets that a userspace tunnel's device holds for its process",
 		},
 		{
-			Name:  "bypass",
-			Unit:  "on",
-			at:    onPath,
-			parse: on,
-			Doc:   "routes the traffic around the tunnel, which is up but idle",
+			Name:   "bypass",
+			levels: on,
+			at:     onPath,
+			Doc:    "routes the traffic around the tunnel, which is up but idle",
 		},
 	}
 }
