@@ -94,7 +94,7 @@ func TestPeerTellsWhatItIs(t *testing.T) {
 // TestPeerDoesNothingElse: what would execute, write or change something is not there to be asked for.
 func TestPeerDoesNothingElse(t *testing.T) {
 	a := meetPeer(t)
-	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbPowerOff, agent.VerbCounters,
+	verbs := []string{agent.VerbExec, agent.VerbArrange, agent.VerbCounters,
 		agent.VerbRoute, "file/write"}
 	for _, k := range node.Knobs() {
 		verbs = append(verbs, host.Verb(host.FamilyKnob, k.Name()))

@@ -181,10 +181,6 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 		VerbReassembly: host.Answering(readReassembly), VerbRoute: host.Answering(route),
 		VerbFacing: host.Answering(facing), VerbFree: asking(free),
 		VerbExec: host.Asked(execute), VerbArrange: host.Answering(arrange)})
-	if role == LineRole {
-		handlers[VerbPowerOff] = powerOff
-	}
-
 	return handlers
 }
 
@@ -207,27 +203,6 @@ func asking(f func(context.Context) error) host.Handler {
 
 // VerbFree returns an error if another controller has changed a setting of the machine or is about to do so.
 const VerbFree = "node/free"
-
-// VerbPowerOff powers off a guest. Only the agent of a guest serves it.
-const VerbPowerOff = "vm/poweroff"
-
-// powerOff replies before it powers off the guest, because it could not reply afterwards.
-func powerOff(_ context.Context, s host.Session) error {
-	if err := s.Recv(nil); err != nil {
-		return err
-	}
-
-	tell, err := guestInit()
-	if err != nil {
-		return err
-	}
-
-	if err := s.Send(struct{}{}); err != nil {
-		return err
-	}
-
-	return tell()
-}
 
 // inChild returns a handler that relays each session to a new child process.
 func inChild(verb string) host.Handler {

@@ -95,16 +95,3 @@ func TestArrangeRefuses(t *testing.T) {
 		expect.Error(t, "an arrangement", err, want)
 	}
 }
-
-// TestPowerOffIsForGuests: only a guest's agent has the verb, and it signals nobody but the first process
-// that started it.
-func TestPowerOffIsForGuests(t *testing.T) {
-	a := labtest.Serve(agent.Handlers(agent.Role, parts(nil)))
-	defer a.Close()
-	err := a.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
-	expect.Error(t, "agent", err, host.ErrUnknownVerb)
-	b := labtest.Serve(agent.Handlers(agent.LineRole, parts(nil)))
-	defer b.Close()
-	err = b.Invoke(labtest.Context(t), agent.VerbPowerOff, struct{}{}, nil)
-	expect.Error(t, "agent on a line whose parent is no init", err, host.ErrUnsupported)
-}

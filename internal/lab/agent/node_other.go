@@ -14,10 +14,6 @@ import (
 
 func setHostname(string) error { return fmt.Errorf("%w on %s", host.ErrUnsupported, runtime.GOOS) }
 
-func guestInit() (tell func() error, err error) {
-	return nil, fmt.Errorf("power off: %w on %s", host.ErrUnsupported, runtime.GOOS)
-}
-
 // separate is false, because the agent cannot start a child process: its file has been removed, and the
 // kernel offers no other path to the running program.
 const separate = false
