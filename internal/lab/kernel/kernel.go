@@ -25,11 +25,10 @@ var ErrAbsent = errors.New("does not exist")
 const UDPSegmentation = "tx-udp-segmentation"
 
 // VethEnd describes one end of a virtual Ethernet link. PID is a process in the network namespace of the end;
-// 0 means the namespace of the caller. If MTU is 0, the kernel's default is used.
+// 0 means the namespace of the caller.
 type VethEnd struct {
 	Name string
 	PID  int
-	MTU  int
 }
 
 // Hop is the first hop of a path: the outgoing device and the neighbour that receives the packets.

@@ -16,21 +16,19 @@ import (
 
 // AddVeth creates a virtual link. It creates each end directly in its network namespace, so that no end
 // appears in another one for a moment. queues is the number of transmit queues and of receive queues of each
-// end; values below 1 mean 1.
+// end.
 func AddVeth(a, b VethEnd, queues int) error {
 	reportDetails()
 	// Refer to our namespace by the ID of this thread, because the main thread of the process may be in
 	// another namespace, and /proc may be missing.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	queues = max(queues, 1)
 	at := netlink.NewLinkAttrs()
 	at.Name = a.Name
-	at.MTU = a.MTU
 	at.NumTxQueues, at.NumRxQueues = queues, queues
 	at.Namespace = namespace(a.PID)
 	v := netlink.NewVeth(at)
-	v.PeerName, v.PeerMTU = b.Name, uint32(b.MTU)
+	v.PeerName = b.Name
 	v.PeerNumTxQueues, v.PeerNumRxQueues = uint32(queues), uint32(queues)
 	v.PeerNamespace = namespace(b.PID)
 	return explain(netlink.LinkAdd(v), "add virtual link %s – %s", a.Name, b.Name)

@@ -43,9 +43,11 @@ func reads[T any](t *testing.T, what string, want T) func(got T, err error) {
 
 func pair(t *testing.T) {
 	t.Helper()
-	must(t, AddVeth(VethEnd{Name: "a0", MTU: 1400}, VethEnd{Name: "b0", MTU: 1400}, 2))
-	must(t, Up("a0"))
-	must(t, Up("b0"))
+	must(t, AddVeth(VethEnd{Name: "a0"}, VethEnd{Name: "b0"}, 2))
+	for _, dev := range []string{"a0", "b0"} {
+		must(t, SetMTU(dev, 1400))
+		must(t, Up(dev))
+	}
 }
 
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
