@@ -16,9 +16,9 @@ type codec struct {
 }
 
 var codecs = map[string]codec{
-	"noqueue":    {encodeNothing, decodeNothing},
-	"pfifo_fast": {encodeNothing, decodeNothing},
-	"mq":         {encodeNothing, decodeNothing},
+	"noqueue":    {encodeWords, decodeWords},
+	"pfifo_fast": {encodeWords, decodeWords},
+	"mq":         {encodeWords, decodeWords},
 	"pfifo":      {encodeWords, decodeWords},
 	"bfifo":      {encodeWords, decodeWords},
 	"tbf":        {encodeTBF, decodeTBF},
@@ -80,14 +80,13 @@ func decodeQueue(kind string, options []byte) (qdisc.Queue, error) {
 	return qdisc.Queue{Kind: kind, Values: v}, nil
 }
 
-func encodeNothing([]qdisc.Parameter, map[string]uint64) []byte { return nil }
-
+// decodeNothing is for htb, whose parameters are in its class; see decodeHTBClass.
 func decodeNothing([]qdisc.Parameter, []byte) (map[string]uint64, error) {
 	return map[string]uint64{}, nil
 }
 
 // encodeWords encodes a struct of 32-bit words, such as tc_fifo_qopt. The words are in the order of the
-// parameters.
+// parameters. Without parameters, there is no struct.
 func encodeWords(all []qdisc.Parameter, v map[string]uint64) []byte {
 	var b []byte
 	for _, p := range all {
