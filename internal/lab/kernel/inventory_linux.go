@@ -66,35 +66,22 @@ func DumpFilter() (d FilterDump, err error) {
 		question int
 		to       *[][]byte
 	}{{nftGetChain, &d.Chains}, {nftGetRule, &d.Rules}, {nftGetFlowtable, &d.Flowtables}} {
-		*part.to, err = dumpFilter(part.question, unix.AF_UNSPEC)
+		*part.to, err = dumpMessages(unix.NETLINK_NETFILTER, part.question, 0,
+			&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})
 		// Linux before 4.16 does not support flow tables.
-		if err != nil && part.question == nftGetFlowtable {
-			err = nil
-		}
-
-		if err != nil {
+		if err != nil && part.question != nftGetFlowtable {
 			return FilterDump{}, explain(filterError(err), "read packet filter")
 		}
 	}
 	return d, nil
 }
 
-func dumpFilter(question int, family uint8, attributes ...*nl.RtAttr) ([][]byte, error) {
-	return dump(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
-		req.AddData(&nl.Nfgenmsg{NfgenFamily: family})
-		for _, a := range attributes {
-			req.AddData(a)
-		}
-
-		return req.Execute(unix.NETLINK_NETFILTER, 0)
-	})
-}
-
 // DumpSet reads the elements of an nftables set. family is the family of the set's table (NFPROTO_*).
 func DumpSet(family uint8, table, set string) ([][]byte, error) {
-	messages, err := dumpFilter(nftGetElements, family, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE,
-		nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
+	messages, err := dumpMessages(unix.NETLINK_NETFILTER, nftGetElements, 0,
+		&nl.Nfgenmsg{NfgenFamily: family},
+		nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(table)),
+		nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
 	return messages, explain(filterError(err), "read set %s of table %s", set, table)
 }
 
@@ -139,10 +126,7 @@ func LegacyEntries(ipv6 bool, table string) (int, error) {
 // ReplayWindows returns the replay window of each IPsec association in packets. 0 means that the window is
 // disabled. ReplayWindows overwrites the kernel's messages after use, because they contain keys.
 func ReplayWindows() ([]int, error) {
-	messages, err := dump(func() ([][]byte, error) {
-		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,
-			nl.XFRM_MSG_NEWSA)
-	})
+	messages, err := dumpMessages(unix.NETLINK_XFRM, nl.XFRM_MSG_GETSA, nl.XFRM_MSG_NEWSA)
 	if err != nil {
 		return nil, explain(err, "list IPsec associations")
 	}

@@ -32,6 +32,19 @@ func dump[T any](list func() (T, error)) (T, error) {
 	return got, err
 }
 
+// dumpMessages sends a dump request that contains data. It returns the kernel's answers of the given type, or
+// all if the type is 0.
+func dumpMessages(protocol, question int, answer uint16, data ...nl.NetlinkRequestData) ([][]byte, error) {
+	return dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(question, syscall.NLM_F_DUMP)
+		for _, d := range data {
+			req.AddData(d)
+		}
+
+		return req.Execute(protocol, answer)
+	})
+}
+
 // pick returns the first listed item for which the function meant returns true. If there is none, it returns
 // the zero value.
 func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err error) {

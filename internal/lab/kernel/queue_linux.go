@@ -19,12 +19,7 @@ import (
 // ErrUnsupported, unless setting want would leave the queue unchanged.
 func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
-	qdiscs, err := Qdiscs(dev)
-	if err != nil {
-		return qdisc.Queue{}, err
-	}
-
-	classes, err := readClasses(dev)
+	qdiscs, classes, err := readDisciplines(dev)
 	if err != nil {
 		return qdisc.Queue{}, err
 	}
@@ -55,13 +50,19 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 // Disciplines returns the queues and classes of a device, and those filters of the device that affect the
 // packets they match.
 func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
-	qdiscs, err := Qdiscs(dev)
-	classes, err2 := readClasses(dev)
-	if err = cmp.Or(err, err2); err == nil {
+	qdiscs, classes, err := readDisciplines(dev)
+	if err == nil {
 		filters, err = trafficFilters(dev, qdiscs)
 	}
 
 	return describeAll(qdiscs, classes), filters, err
+}
+
+func readDisciplines(dev string) (qdiscs, classes []Qdisc, err error) {
+	if qdiscs, err = Qdiscs(dev); err == nil {
+		classes, err = readClasses(dev)
+	}
+	return qdiscs, classes, err
 }
 
 func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
@@ -309,11 +310,8 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 		return nil, err
 	}
 
-	messages, err := dump(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
-	})
+	messages, err := dumpMessages(unix.NETLINK_ROUTE, unix.RTM_GETTFILTER, unix.RTM_NEWTFILTER,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
 	// The queueing discipline does not support filters.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
@@ -330,11 +328,8 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 	}
 
 	index := int32(l.Attrs().Index)
-	messages, err := dump(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: index})
-		return req.Execute(unix.NETLINK_ROUTE, answer)
-	})
+	messages, err := dumpMessages(unix.NETLINK_ROUTE, question, answer,
+		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: index})
 	if err != nil {
 		return nil, err
 	}

@@ -96,9 +96,8 @@ func routesOf(dev string, family int) ([]netlink.Route, error) {
 // ForgetPathMTUs6 drops the IPv6 path MTUs that the kernel has learnt (RFC 8201), like "ip -6 route flush
 // cache".
 func ForgetPathMTUs6() error {
-	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
-	all, err := dump(func() ([][]byte, error) { return list.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE) })
+	all, err := dumpMessages(unix.NETLINK_ROUTE, unix.RTM_GETROUTE, unix.RTM_NEWROUTE,
+		&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
 	for _, m := range all {
 		if nl.DeserializeRtMsg(m).Flags&unix.RTM_F_CLONED != 0 {
 			drop := nl.NewNetlinkRequest(unix.RTM_DELROUTE, unix.NLM_F_ACK)
