@@ -362,17 +362,9 @@ func Shaper(dev string) (rate, burst uint64, err error) {
 		return 0, 0, err
 	}
 
-	var root, leaf Qdisc
-	for _, q := range list {
-		switch {
-		case q.Parent == qdisc.HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle:
-			root = q
-		case q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" && q.Handle == leafHandle:
-			leaf = q
-		}
-	}
-
-	if root.Handle == 0 || leaf.Handle == 0 {
+	root, _ := atParent(list, 0)
+	leaf, _ := atParent(list, rootHandle|htbDefault)
+	if string(leaf.Kind) != "fq_codel" || leaf.Handle != leafHandle {
 		return 0, 0, nil
 	}
 
@@ -419,31 +411,24 @@ func ClearShaper(dev string) error {
 // policer.
 func Policer(dev string) (rate uint64, err error) {
 	defer explained(&err, "read policer of %s", dev)
-	l, err := find(dev)
+	list, err := Qdiscs(dev)
 	if err != nil {
 		return 0, err
 	}
 
-	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) },
-		func(q Qdisc) bool { return q.Parent == qdisc.HandleIngress })
-	if err != nil || q.Parent == 0 {
-		return 0, err
+	ingress, there := atParent(list, qdisc.HandleIngress)
+	if !there {
+		return 0, nil
 	}
 
-	filters, err := dump(func() ([]netlink.Filter, error) { return netlink.FilterList(l, q.Handle) })
-	if err != nil {
-		return 0, err
-	}
-
+	filters, err := trafficFilters(dev, []Qdisc{ingress})
 	for _, f := range filters {
-		if m, ok := f.(*netlink.MatchAll); ok && len(m.Actions) == 1 {
-			if p, ok := m.Actions[0].(*netlink.PoliceAction); ok {
-				return 8 * uint64(p.Rate), nil
-			}
+		if f.Kind == "matchall" && f.Action == "police" {
+			return f.Rate, nil
 		}
 	}
 
-	return 0, nil
+	return 0, err
 }
 
 // SetPolicer makes a device drop incoming packets above rate in bit/s, but allows bursts of up to burst
