@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 )
 
@@ -25,9 +26,8 @@ func explain(err error, format string, args ...any) error {
 	}
 
 	what := fmt.Sprintf(format, args...)
-	if !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrAbsent) && (errors.Is(err, syscall.EOPNOTSUPP) ||
-		errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) ||
-		errors.Is(err, syscall.ENOSYS)) {
+	if !isOneOf(err, ErrUnsupported, ErrAbsent) && isOneOf(err, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT,
+		syscall.EAFNOSUPPORT, syscall.ENOSYS) {
 		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
 	}
 
@@ -50,8 +50,14 @@ func bare(err error) error {
 	return err
 }
 
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
+// isOneOf reports whether err wraps one of the given errors.
+func isOneOf(err error, these ...error) bool {
+	return slices.ContainsFunc(these, func(e error) bool { return errors.Is(err, e) })
+}
+
+// ignore returns nil if err wraps one of the harmless errors.
+func ignore(err error, harmless ...error) error {
+	if isOneOf(err, harmless...) {
 		return nil
 	}
 	return err

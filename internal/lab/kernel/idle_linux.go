@@ -3,7 +3,6 @@ package kernel
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -186,7 +185,7 @@ func removeIdlePolicies() error {
 	}
 
 	for _, p := range list {
-		if err := netlink.XfrmPolicyDel(&p); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := ignore(netlink.XfrmPolicyDel(&p), unix.ENOENT); err != nil {
 			return fmt.Errorf("delete idle policy: %w", err)
 		}
 	}

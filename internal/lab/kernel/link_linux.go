@@ -57,8 +57,7 @@ func LoopbackUp() error { return Up("lo") }
 
 // DeleteLink deletes a device. It is not an error if the device does not exist.
 func DeleteLink(dev string) error {
-	err := withLink(dev, "delete", netlink.LinkDel)
-	return ignore(ignore(err, ErrAbsent), unix.ENODEV)
+	return ignore(withLink(dev, "delete", netlink.LinkDel), ErrAbsent, unix.ENODEV)
 }
 
 // SetMTU sets the MTU of a device in bytes. It also sets the MTU of a tagged device created by SetVLAN. The

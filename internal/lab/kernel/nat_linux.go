@@ -150,8 +150,8 @@ func forgetConnections() error {
 	reportDetails()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, forwarded{})
-		if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) && !errors.Is(err, unix.EINVAL) &&
-			!errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = ignore(err, unix.EPROTONOSUPPORT, unix.EINVAL, unix.EOPNOTSUPP, netlink.ErrDumpInterrupted)
+		if err != nil {
 			return fmt.Errorf("forget tracked connections: %w", err)
 		}
 	}

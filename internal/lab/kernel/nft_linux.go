@@ -184,8 +184,7 @@ func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 
 // filterError wraps ErrUnsupported if err means that the kernel lacks nftables.
 func filterError(err error) error {
-	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
-		errors.Is(err, syscall.EINVAL) {
+	if isOneOf(err, syscall.EPROTONOSUPPORT, syscall.EOPNOTSUPP, syscall.EINVAL) {
 		return lacks("nf_tables says: %w", err)
 	}
 	return err

@@ -312,12 +312,8 @@ func dumpFilters(dev string, parent uint32) ([][]byte, error) {
 
 	messages, err := dumpMessages(unix.NETLINK_ROUTE, unix.RTM_GETTFILTER, unix.RTM_NEWTFILTER,
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
-	// The queueing discipline does not support filters.
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		err = nil
-	}
-
-	return messages, err
+	// Either error means that the queueing discipline does not support filters.
+	return messages, ignore(err, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
 // dumpQdiscs returns queueing disciplines or classes, depending on the message types question and answer.

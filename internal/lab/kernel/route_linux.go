@@ -80,8 +80,8 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 		err = netlink.RouteDel(r)
 	}
 
-	err = ignore(ignore(err, unix.ESRCH), ErrAbsent)
-	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
+	return explain(ignore(err, unix.ESRCH, ErrAbsent), "delete route to %s via %s dev %s", dst, orLink(via),
+		dev)
 }
 
 // routesOf returns the routes of a device.

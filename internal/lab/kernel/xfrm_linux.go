@@ -96,8 +96,15 @@ func (e ESP) steps() []espStep {
 			func() error { return e.dissociate(e.Local, e.In) }},
 	}
 	for _, p := range e.policies() {
-		steps = append(steps,
-			espStep{func() error { return e.admit(p) }, func() error { return e.dismiss(p) }})
+		steps = append(steps, espStep{
+			func() error {
+				return explain(netlink.XfrmPolicyAdd(p), "add policy %s of tunnel %d", p.Dir, e.ID)
+			},
+			func() error {
+				err := ignore(netlink.XfrmPolicyDel(p), unix.ENOENT, unix.ESRCH)
+				return explain(err, "delete policy %s of tunnel %d", p.Dir, e.ID)
+			},
+		})
 	}
 	return steps
 }
@@ -283,13 +290,4 @@ func tunnelPolicies(here, there *net.IPNet, local, remote net.IP, id uint32) (ou
 		})
 	}
 	return out
-}
-
-func (e ESP) admit(p *netlink.XfrmPolicy) error {
-	return explain(netlink.XfrmPolicyAdd(p), "add policy %s of tunnel %d", p.Dir, e.ID)
-}
-
-func (e ESP) dismiss(p *netlink.XfrmPolicy) error {
-	err := netlink.XfrmPolicyDel(p)
-	return explain(ignore(ignore(err, unix.ENOENT), unix.ESRCH), "delete policy %s of tunnel %d", p.Dir, e.ID)
 }
