@@ -542,17 +542,13 @@ func quotaOf(quota, period uint64) Quota {
 
 // parseMax parses cpu.max, which contains a quota or "max" and then the period, both in µs.
 func parseMax(text string) (Quota, error) {
-	f := strings.Fields(text)
-	if len(f) == 2 && f[0] == "max" {
+	first, second, _ := strings.Cut(strings.TrimSpace(text), " ")
+	period, err1 := strconv.ParseUint(second, 10, 63)
+	if first == "max" && err1 == nil {
 		return 0, nil
 	}
 
-	if len(f) != 2 {
-		return 0, fmt.Errorf("parse cpu.max %q: want a quota and a period", text)
-	}
-
-	quota, err1 := strconv.ParseUint(f[0], 10, 63)
-	period, err2 := strconv.ParseUint(f[1], 10, 63)
+	quota, err2 := strconv.ParseUint(first, 10, 63)
 	if err1 != nil || err2 != nil || period == 0 || quota > period*64 {
 		return 0, fmt.Errorf("parse cpu.max %q: want a quota and a period", text)
 	}
