@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -53,9 +52,15 @@ func rpsFiles(dev string) ([]string, error) {
 		return nil, err
 	}
 
-	files, err := filepath.Glob(filepath.Join(dir, "queues/rx-*/rps_cpus"))
+	return numbered(filepath.Join(dir, "queues/rx-*/rps_cpus"), "no receive packet steering")
+}
+
+// numbered returns the files that match a pattern in the order of the number in their paths, for example rx-2
+// before rx-10. If there are none, missing describes what the kernel lacks.
+func numbered(pattern, missing string) ([]string, error) {
+	files, err := filepath.Glob(pattern)
 	if err == nil && len(files) == 0 {
-		err = lacks("no receive packet steering")
+		err = lacks("%s", missing)
 	}
 
 	byNumber(files)
@@ -133,30 +138,27 @@ func affinityFiles(dev string) ([]string, error) {
 	}
 
 	for _, d := range []string{device, filepath.Dir(device)} {
-		var numbers []int
+		var numbers []string
 		messages, _ := os.ReadDir(filepath.Join(d, "msi_irqs"))
 		for _, m := range messages {
-			if n, err := strconv.Atoi(m.Name()); err == nil {
-				numbers = append(numbers, n)
-			}
+			numbers = append(numbers, m.Name())
 		}
 
 		if line, err := os.ReadFile(filepath.Join(d, "irq")); err == nil && len(numbers) == 0 {
-			if n, err := strconv.Atoi(strings.TrimSpace(string(line))); err == nil && n > 0 {
-				numbers = append(numbers, n)
-			}
+			numbers = append(numbers, strings.TrimSpace(string(line)))
 		}
 
-		slices.Sort(numbers)
 		var files []string
 		for _, n := range numbers {
-			file := fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n)
-			if _, err := os.Stat(file); err == nil { // because an unused interrupt has no file
+			file := "/proc/irq/" + n + "/smp_affinity_list"
+			// An unused interrupt has no file. Number 0 means that the device has no interrupt.
+			if _, err := os.Stat(file); err == nil && n != "0" {
 				files = append(files, file)
 			}
 		}
 
 		if len(files) > 0 {
+			byNumber(files)
 			return files, nil
 		}
 	}
@@ -267,16 +269,11 @@ func GovernorsOffered() ([]string, error) {
 
 // clockFiles returns the file with the given name in each frequency domain.
 func clockFiles(dir, name string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
-	if err == nil && len(files) == 0 {
-		err = lacks("the kernel does not set the clock here (no cpufreq)")
-	}
-
-	byNumber(files)
-	return files, err
+	return numbered(filepath.Join(dir, "cpufreq/policy*", name),
+		"the kernel does not set the clock here (no cpufreq)")
 }
 
-// byNumber sorts paths that differ only in a number by that number, for example rx-2 before rx-10.
+// byNumber sorts paths that differ only in a number by that number.
 func byNumber(files []string) {
 	slices.SortFunc(files, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 }
