@@ -179,13 +179,11 @@ func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
 // drain discards the remaining messages of s and waits until the session ends.
 func drain(s Session) error {
 	for {
-		var skipped json.RawMessage
-		err := s.Recv(&skipped)
-		if errors.Is(err, io.EOF) {
+		err := s.Recv(nil)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-
-		if err != nil {
+		case err != nil:
 			return err
 		}
 	}

@@ -199,28 +199,23 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	out, readErr := bounded(p, p.Stdout())
 	said := <-talk
 	_, err = p.Wait()
-	if len(out) > maxOutput {
-		return nil, fmt.Errorf("run %s: %w", c.named(), readErr)
+	text := check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):])))
+	switch {
+	case len(out) > maxOutput:
+		out, err = nil, readErr
+	case err == nil:
+		err = readErr
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case text != "":
+		err = fmt.Errorf("%w: %s", err, text)
 	}
 
 	if err != nil {
-		if ctx.Err() != nil {
-			return out, fmt.Errorf("run %s: %w", c.named(), context.Cause(ctx))
-		}
-
-		text := check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):])))
-		if text != "" {
-			err = fmt.Errorf("%w: %s", err, text)
-		}
-
-		return out, fmt.Errorf("run %s: %w", c.named(), err)
+		err = fmt.Errorf("run %s: %w", c.named(), err)
 	}
 
-	if readErr != nil {
-		return out, fmt.Errorf("run %s: %w", c.named(), readErr)
-	}
-
-	return out, nil
+	return out, err
 }
 
 // longestLine is the length in bytes to which Lines truncates lines.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 )
 
 // Settle makes this process independent of the search path, resource limits and scheduling class that it
@@ -28,10 +29,5 @@ func absolute(path string) string {
 		return usualPath
 	}
 
-	text := dirs[0]
-	for _, dir := range dirs[1:] {
-		text += string(filepath.ListSeparator) + dir
-	}
-
-	return text
+	return strings.Join(dirs, string(filepath.ListSeparator))
 }

@@ -41,18 +41,7 @@ func (s Steady) Write(b []byte) (int, error) {
 // something regularly. It returns when ctx ends or a request fails. It does not report the error, because the
 // next request to the agent will return it.
 func KeepAlive(ctx context.Context, a Agent, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-
-		if Answers(ctx, a) != nil {
-			return
-		}
+	for Pause(ctx, every) == nil && Answers(ctx, a) == nil {
 	}
 }
 
