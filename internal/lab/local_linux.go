@@ -251,7 +251,6 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	}
 	if os.Geteuid() != 0 {
 		s.Namespaces |= unix.CLONE_NEWUSER
-		s.MapRoot = true
 	}
 
 	child, err := s.Start()

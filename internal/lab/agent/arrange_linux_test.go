@@ -22,7 +22,6 @@ func aloneNode(t *testing.T) (a host.Agent, macs []string) {
 	s := host.Spawn{Args: []string{agent.ChildRole}, Namespaces: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS}
 	if os.Geteuid() != 0 {
 		s.Namespaces |= syscall.CLONE_NEWUSER
-		s.MapRoot = true
 	}
 
 	child, err := s.Start()

@@ -138,8 +138,7 @@ const (
 type Spawn struct {
 	Program    string     // path of the program; "" means this program
 	Args       []string   // arguments; for this program, the role comes first
-	Namespaces uintptr    // CLONE_NEW* flags
-	MapRoot    bool       // with CLONE_NEWUSER, map our user to root
+	Namespaces uintptr    // CLONE_NEW* flags; CLONE_NEWUSER maps our user to root
 	Files      []*os.File // become descriptors 3, 4 and so on
 	Conn       *os.File   // standard input and output, instead of pipes
 	Stderr     *os.File   // nil means our standard error

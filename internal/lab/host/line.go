@@ -43,15 +43,10 @@ func ConnectLine(ctx context.Context, rwc io.ReadWriteCloser) (Agent, error) {
 
 // sayHello repeats a hello until an agent answers or the connection ends.
 func (a *client) sayHello() error {
-	b, err := encode(a.began)
-	if err != nil {
-		return err
-	}
-
 	again := time.NewTicker(helloAgain)
 	defer again.Stop()
 	for {
-		if err := a.link.write(frame{frameHello, 0, b}); err != nil {
+		if err := a.link.write(hello(a.began)); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 
@@ -65,14 +60,26 @@ func (a *client) sayHello() error {
 	}
 }
 
+// hello returns the frame that contains the start time of this program.
+func hello(began int64) frame {
+	b, _ := encode(began) // never returns an error
+	return frame{frameHello, 0, b}
+}
+
+// helloOf returns the start time in a hello, or 0 if the frame is malformed.
+func helloOf(f frame) (began int64) {
+	_ = json.Unmarshal(f.payload, &began)
+	return began
+}
+
 // heardHello records the start time of the agent at the other end. If another agent ran there before,
 // heardHello ends all sessions, because the new agent does not know the sessions of the previous one. It ends
 // even a session that was opened after the new agent had started; the new agent drops such a session when the
 // session's owner closes it. The hello of the first agent ends no session, because that agent has received
 // all requests, even those sent before it started.
 func (a *client) heardHello(f frame) {
-	var began int64
-	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
+	began := helloOf(f)
+	if began == 0 {
 		return
 	}
 
@@ -104,15 +111,14 @@ func ServeLine(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]
 }
 
 func (s *server) sayHello() {
-	b, _ := encode(s.began)
-	s.link.write(frame{frameHello, 0, b}) // error ignored: the reader reports a broken link
+	s.link.write(hello(s.began)) // error ignored: the reader reports a broken link
 }
 
 // heardHello replies to a controller's hello. If the controller is new, heardHello first abandons the
 // sessions of the previous one.
 func (s *server) heardHello(f frame) {
-	var began int64
-	if json.Unmarshal(f.payload, &began) != nil || began == 0 {
+	began := helloOf(f)
+	if began == 0 {
 		return
 	}
 

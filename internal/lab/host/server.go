@@ -144,22 +144,20 @@ func (s *server) begin(ctx context.Context, f frame) error {
 		return nil
 	}
 
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.sessions[f.session] != nil:
+		return fmt.Errorf("open session %d: it is open", f.session)
+	case s.open >= maxSessions:
+		return fmt.Errorf("open session: %d are open", s.open)
+	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	v := &serving{
 		session: &session{link: s.link, id: f.session, in: newInbox(&s.link.queued)},
 		cancel:  cancel,
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.sessions[f.session] != nil:
-		cancel()
-		return fmt.Errorf("open session %d: it is open", f.session)
-	case s.open >= maxSessions:
-		cancel()
-		return fmt.Errorf("open session: %d are open", s.open)
-	}
-
 	s.sessions[f.session] = v
 	s.open++
 	s.running.Go(func() {

@@ -48,7 +48,7 @@ func (s Spawn) Start() (*Child, error) {
 	cmd.Dir, cmd.Env = s.Dir, os.Environ()
 	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
-	if s.MapRoot {
+	if s.Namespaces&unix.CLONE_NEWUSER != 0 {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}

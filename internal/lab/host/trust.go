@@ -49,7 +49,7 @@ func OpenTrusted(file string) (*os.File, error) {
 
 	var seen fs.FileInfo
 	if err == nil {
-		seen, err = lookAlong(abs, func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) })
+		seen, err = lookAlong(abs, ownedOrCallers)
 	}
 
 	if err == nil && (seen == nil || !os.SameFile(is, seen)) {
@@ -73,17 +73,28 @@ const maxTrusted = 1 << 20
 
 // ReadTrusted returns the contents of a file that passes the checks of OpenTrusted.
 func ReadTrusted(file string) ([]byte, error) {
+	b, _, err := readTrusted(file, maxTrusted)
+	return b, err
+}
+
+// readTrusted also returns the mode of the file. It returns an error if the file has more than most bytes.
+func readTrusted(file string, most int64) ([]byte, fs.FileMode, error) {
 	f, err := OpenTrusted(file)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxTrusted+1))
-	if err == nil && len(b) > maxTrusted {
-		err = fmt.Errorf("%s has more than %d bytes", file, maxTrusted)
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
 	}
 
-	return b, err
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", file, most)
+	}
+
+	return b, info.Mode(), err
 }
 
 // TrustedCommand looks up the program words[0] in PATH and checks it as OpenTrusted does. It also checks
@@ -95,31 +106,20 @@ func TrustedCommand(words []string) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return fmt.Errorf("start %s: %w: not installed", words[0], ErrUnsupported)
 	case err != nil:
-		err = errors.Unwrap(err)
-	default:
-		var f *os.File
-		if f, err = OpenTrusted(path); err == nil {
-			err = f.Close()
-		}
+		return fmt.Errorf("start %s: %w", words[0], errors.Unwrap(err))
 	}
 
-	if err != nil {
-		return fmt.Errorf("start %s: %w", words[0], err)
-	}
-
-	for _, word := range words[1:] {
-		if info, err := os.Stat(word); err != nil || !info.Mode().IsRegular() {
+	for _, file := range append([]string{path}, words[1:]...) {
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 
-		f, err := OpenTrusted(word)
+		f, err := OpenTrusted(file)
 		if err != nil {
-			return fmt.Errorf("start %s with %s: %w", words[0], word, err)
+			return fmt.Errorf("start %s: %w", words[0], err)
 		}
 
-		if err := f.Close(); err != nil {
-			return err
-		}
+		f.Close()
 	}
 
 	return nil
@@ -130,33 +130,16 @@ const maxPassword = 4 << 10
 
 // Password returns the first line of a file. It returns an error if another user can read or modify the file.
 func Password(file string) (Secret, error) {
-	f, err := OpenTrusted(file)
-	if err != nil {
-		return Secret{}, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return Secret{}, err
-	}
-
-	if info.Mode().Perm()&0o077 != 0 {
-		return Secret{}, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
-			"chmod 600 it, and change the password")
-	}
-
-	if info.Size() > maxPassword {
-		return Secret{}, fmt.Errorf("%s has more than %d bytes", file, maxPassword)
-	}
-
-	text, err := io.ReadAll(io.LimitReader(f, maxPassword))
-	if err != nil {
-		return Secret{}, err
-	}
-
+	text, mode, err := readTrusted(file, maxPassword)
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
-	if len(line) == 0 {
+	switch {
+	case err != nil:
+		return Secret{}, err
+	case mode.Perm()&0o077 != 0:
+		return Secret{}, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
+			"chmod 600 it, and change the password")
+	case len(line) == 0:
 		return Secret{}, fmt.Errorf("%s has no first line", file)
 	}
 
@@ -166,8 +149,7 @@ func Password(file string) (Secret, error) {
 // TrustedTree returns an error if another user can modify root or anything below it. It ignores entries for
 // which skip returns true.
 func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
-	mine := func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) }
-	if _, err := lookAlong(root, mine); err != nil {
+	if _, err := lookAlong(root, ownedOrCallers); err != nil {
 		return err
 	}
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -181,12 +163,12 @@ func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
 		}
 
 		if d.Type()&fs.ModeSymlink != 0 { // check the target of the link
-			_, err := lookAlong(path, mine)
+			_, err := lookAlong(path, ownedOrCallers)
 			return err
 		}
 
 		info, err := d.Info()
-		if err == nil && (!mine(info) || openToOthers(info) && info.Mode()&fs.ModeSticky == 0) {
+		if err == nil && (!ownedOrCallers(info) || openToOthers(info) && info.Mode()&fs.ModeSticky == 0) {
 			err = errors.New("others can change " + path)
 		}
 
@@ -256,11 +238,11 @@ func Owned(info fs.FileInfo) bool {
 	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
 }
 
-// ofCaller reports whether this process runs as root through sudo and the file belongs to the user who called
-// sudo. The file is acceptable because that user also wrote the command line.
-func ofCaller(info fs.FileInfo) bool {
+// ownedOrCallers is like Owned. If this process runs as root through sudo, it also accepts a file that belongs
+// to the user who called sudo, because that user also wrote the command line.
+func ownedOrCallers(info fs.FileInfo) bool {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
-	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
+	return Owned(info) || err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
 }
 
 // Walk calls the function see for each existing element of an absolute path, starting at the root. This
