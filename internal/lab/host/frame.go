@@ -111,35 +111,29 @@ func appendFrame(b []byte, f frame) []byte {
 	return append(b, f.payload...)
 }
 
-func readFrame(r io.Reader) (frame, error) {
+func readFrame(r io.Reader) (f frame, err error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return frame{}, err
-	}
-
-	if h[0] != 'C' || h[1] != 'P' || crc32.ChecksumIEEE(h[:16]) != binary.BigEndian.Uint32(h[16:]) {
-		return frame{}, errors.New("read agent frame: damaged header")
-	}
-
-	if h[2] != protocolVersion {
-		return frame{}, fmt.Errorf("%w: theirs is %d, ours is %d", ErrVersion, h[2], protocolVersion)
+		return f, err
 	}
 
 	n := binary.BigEndian.Uint32(h[8:])
-	if n > maxPayload {
-		return frame{}, fmt.Errorf("read agent frame: %d bytes, more than %d", n, maxPayload)
+	switch {
+	case h[0] != 'C' || h[1] != 'P' || crc32.ChecksumIEEE(h[:16]) != binary.BigEndian.Uint32(h[16:]):
+		return f, errors.New("read agent frame: damaged header")
+	case h[2] != protocolVersion:
+		return f, fmt.Errorf("%w: theirs is %d, ours is %d", ErrVersion, h[2], protocolVersion)
+	case n > maxPayload:
+		return f, fmt.Errorf("read agent frame: %d bytes, more than %d", n, maxPayload)
 	}
 
-	f := frame{kind: frameKind(h[3]), session: binary.BigEndian.Uint32(h[4:]), payload: make([]byte, n)}
-	if _, err := io.ReadFull(r, f.payload); err != nil {
-		return frame{}, err
+	f = frame{kind: frameKind(h[3]), session: binary.BigEndian.Uint32(h[4:]), payload: make([]byte, n)}
+	_, err = io.ReadFull(r, f.payload)
+	if err == nil && crc32.ChecksumIEEE(f.payload) != binary.BigEndian.Uint32(h[12:]) {
+		err = errors.New("read agent frame: damaged payload")
 	}
 
-	if crc32.ChecksumIEEE(f.payload) != binary.BigEndian.Uint32(h[12:]) {
-		return frame{}, errors.New("read agent frame: damaged payload")
-	}
-
-	return f, nil
+	return f, err
 }
 
 func encode(v any) ([]byte, error) {

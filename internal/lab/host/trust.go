@@ -238,8 +238,8 @@ func Owned(info fs.FileInfo) bool {
 	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
 }
 
-// ownedOrCallers is like Owned. If this process runs as root through sudo, it also accepts a file that belongs
-// to the user who called sudo, because that user also wrote the command line.
+// ownedOrCallers is like Owned. If this process runs as root through sudo, it also accepts a file that
+// belongs to the user who called sudo, because that user also wrote the command line.
 func ownedOrCallers(info fs.FileInfo) bool {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	return Owned(info) || err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
