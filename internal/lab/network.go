@@ -208,3 +208,12 @@ func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
 	}
 	return l.Topology.Links[i].Ends[1-e], true
 }
+
+// Management returns the device through which a node is reached. It returns "" if the device is unknown or
+// there is none.
+func (l *Lab) Management(node string) string { return l.management[node] }
+
+// Contact returns the address of the far end to which data is sent, if this address was chosen only because
+// ssh reaches the far end there. It returns the zero Addr if the address was given, was discovered in another
+// way, or is the only address.
+func (l *Lab) Contact() netip.Addr { return l.contact }

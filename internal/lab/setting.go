@@ -87,12 +87,7 @@ func (l *Lab) StopIdleLoad(ctx context.Context) error {
 			continue
 		}
 
-		n, err := l.Node(ctx, t.setting.Node)
-		if err != nil {
-			return err
-		}
-
-		x, err := l.resolve(t.setting, n)
+		x, err := l.site(ctx, t.setting)
 		if err != nil {
 			return err
 		}
@@ -152,6 +147,15 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	}
 
 	return x.check(ctx)
+}
+
+// site returns the site of a setting.
+func (l *Lab) site(ctx context.Context, s record.Setting) (site, error) {
+	n, err := l.Node(ctx, s.Node)
+	if err != nil {
+		return site{}, err
+	}
+	return l.resolve(s, n)
 }
 
 // resolve returns the knob, the canonical state and the place of a setting. For a family such as "sysctl:",
@@ -394,8 +398,7 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 
 	for {
-		var rest json.RawMessage
-		if err := s.Recv(&rest); err != nil {
+		if err := s.Recv(nil); err != nil {
 			return leftBy(err)
 		}
 	}
@@ -425,13 +428,12 @@ func (l *Lab) following() []record.Setting {
 	var out []record.Setting
 	for _, t := range l.settings {
 		s := t.setting
-		i := slices.IndexFunc(l.parts.Knobs, func(k knob.Knob) bool { return k.Name() == s.Knob })
-		if i < 0 || s.Port != "" || !slices.Contains(l.Topology.Tunnel[:], s.Node) ||
-			strings.Contains(s.Value, ":") {
+		if s.Port != "" || !slices.Contains(l.Topology.Tunnel[:], s.Node) || strings.Contains(s.Value, ":") {
 			continue
 		}
 
-		if k, ok := l.parts.Knobs[i].(knob.OnTunnels); ok && k.OnTunnels() {
+		k, _ := knobNamed(l.parts.Knobs, s.Knob)
+		if on, ok := k.(knob.OnTunnels); ok && on.OnTunnels() {
 			out = append(out, s)
 		}
 	}
@@ -465,26 +467,66 @@ func (l *Lab) follow(ctx context.Context, t *laid, settings []record.Setting) er
 }
 
 func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) {
-	n, err := l.Node(ctx, s.Node)
+	f := Followed{Setting: s}
+	x, err := l.site(ctx, s)
 	if err != nil {
-		return Followed{}, err
-	}
-
-	x, err := l.resolve(s, n)
-	if err != nil {
-		return Followed{}, err
+		return f, err
 	}
 
 	switch a := x.check(ctx); a.State {
 	case check.No:
-		return Followed{Setting: s, Cannot: a.Reason}, nil
+		f.Cannot = a.Reason
+		return f, nil
 	case check.Unknown:
-		return Followed{}, errors.New(a.Reason)
+		return f, errors.New(a.Reason)
 	}
 
-	if err := x.keep(ctx); err != nil {
-		return Followed{}, err
+	return f, x.keep(ctx)
+}
+
+// Keep applies settings permanently and reads them back. It does not journal them, and nothing undoes them.
+// If a setting fails, the error lists the settings applied before it, which remain in effect.
+func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
+	for i, s := range settings {
+		x, err := l.site(ctx, s)
+		if err == nil && x.n.Facts.Fixed != "" {
+			err = errors.New(x.n.Facts.Fixed)
+		}
+
+		if err == nil {
+			err = x.keep(ctx)
+		}
+
+		if err != nil {
+			err = fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+			if i > 0 {
+				err = fmt.Errorf("%w (kept before it%s)", err, wordsOf(settings[:i]))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// OnManagement returns the device through which the node of a setting is reached, provided that the setting
+// affects that device, a device below it, or the firewall. Otherwise, it returns "".
+func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
+	x, err := l.site(ctx, s)
+	if err != nil || x.n.given(s) {
+		return ""
 	}
 
-	return Followed{Setting: s}, nil
+	by := l.management[x.p.Node]
+	devices := x.p.Ports
+	if x.p.Port != "" {
+		devices = []string{x.p.Port}
+	}
+
+	// A device such as dev.10 is a VLAN on dev. The firewall affects the whole node.
+	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") }
+	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == "firewall" {
+		return by
+	}
+
+	return ""
 }
