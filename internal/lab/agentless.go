@@ -28,7 +28,7 @@ type site struct {
 // turn sends a knob request to the node's agent in order to check a state or to apply it permanently.
 func (x site) turn(ctx context.Context, t agent.KnobRequest) (held agent.KnobReply, err error) {
 	t.Place = x.p
-	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
+	err = x.n.Agent.Invoke(ctx, x.verb(), t, &held)
 	return held, err
 }
 
@@ -111,8 +111,7 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 		return x.each(ctx, string(want))
 	}
 
-	request := agent.KnobRequest{Place: x.p, Want: want}
-	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), request)
+	s, err := x.open(ctx, want)
 	if err != nil {
 		return "", err
 	}
@@ -122,6 +121,13 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	err = s.Recv(&held)
 	return held.State, err
 }
+
+// open starts a session in which the node's agent can apply a state.
+func (x site) open(ctx context.Context, want knob.State) (host.Session, error) {
+	return x.n.Agent.Open(ctx, x.verb(), agent.KnobRequest{Place: x.p, Want: want})
+}
+
+func (x site) verb() string { return host.Verb(host.FamilyKnob, x.k.Name()) }
 
 // put applies a value over the node's current connection. After a Reconnect, this is not the connection of
 // x.n.

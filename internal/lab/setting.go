@@ -263,26 +263,20 @@ func (l *Lab) Device(node, port string) string {
 // apply journals a setting and then changes it. If the change fails and cannot be undone either, apply
 // returns both the setting and an error.
 func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
-	n, err := l.Node(ctx, s.Node)
+	x, err := l.site(ctx, s)
+	if err == nil && x.n.Facts.Fixed != "" {
+		err = fmt.Errorf("%w: %s", host.ErrUnsupported, x.n.Facts.Fixed)
+	}
+
 	if err != nil {
 		return nil, err
 	}
 
-	if n.Facts.Fixed != "" {
-		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, n.Facts.Fixed)
-	}
-
-	x, err := l.resolve(s, n)
-	if err != nil {
-		return nil, err
-	}
-
-	if n.HasDriver() {
+	if x.n.HasDriver() {
 		return x.applyByDriver(ctx)
 	}
 
-	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()),
-		agent.KnobRequest{Place: x.p, Want: x.want})
+	session, err := x.open(ctx, x.want)
 	if err != nil {
 		return nil, err
 	}
