@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -109,8 +108,9 @@ func (o Local) hold() ([]*host.Child, error) {
 		return nil, fmt.Errorf("open lab directory: %w", err)
 	}
 	defer dir.Close()
-	if err := mountOwn(); err != nil {
-		return nil, &refused{err}
+	if err := mountFresh("proc", "/proc"); err != nil {
+		return nil, &refused{check.WithHint(err,
+			"a container often hides parts of /proc; run on the machine itself or in a privileged container")}
 	}
 
 	plan := layouts(o.Topology)
@@ -230,16 +230,15 @@ func (c *cabling) close() {
 	}
 }
 
-// mountOwn mounts a /proc for this PID namespace.
-func mountOwn() error {
+// mountFresh makes the mounts of this process private, and mounts a file system of the given kind that shows
+// the namespaces of this process.
+func mountFresh(kind, dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 
-	err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	if err != nil {
-		return check.WithHint(fmt.Errorf("mount /proc in the lab: %w", err),
-			"a container often hides parts of /proc; run on the machine itself or in a privileged container")
+	if err := unix.Mount(kind, dir, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount %s in the lab: %w", dir, err)
 	}
 
 	return nil
@@ -248,8 +247,7 @@ func mountOwn() error {
 // startAnchor creates a node's socket and starts the process that serves it. The path of the socket goes
 // through the descriptor of dir, because it could otherwise exceed 108 bytes (unix(7)).
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
-	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketOf(dir, node), Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
@@ -299,7 +297,8 @@ func settled(p *host.Child) error {
 func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
 	var l agent.Layout
 	return carry(node, stdin, stdout, &l, func() error {
-		if err := mountNode(); err != nil {
+		// The kernel may not permit a /sys for this network namespace.
+		if err := mountFresh("sysfs", "/sys"); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 		return agent.Arrange(context.Background(), l)
@@ -379,21 +378,6 @@ func startAgent(c *net.UnixConn, args []string) error {
 	}
 
 	go agent.Wait() // reaps the process
-	return nil
-}
-
-// mountNode mounts a /sys for this network namespace, because a /sys shows the namespace of the process that
-// mounted it.
-func mountNode() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-
-	err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	if err != nil && !errors.Is(err, syscall.EPERM) {
-		return fmt.Errorf("mount /sys in the node: %w", err)
-	}
-
 	return nil
 }
 

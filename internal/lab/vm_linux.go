@@ -212,14 +212,13 @@ func cutConsole(console string) error {
 		return err
 	}
 
-	end := make([]byte, keptConsole)
-	n, err := f.ReadAt(end, i.Size()-keptConsole)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	end, err := io.ReadAll(io.NewSectionReader(f, i.Size()-keptConsole, keptConsole))
+	if err == nil {
+		err = f.Truncate(0)
 	}
 
-	if err = f.Truncate(0); err == nil {
-		_, err = f.Write(end[:n])
+	if err == nil {
+		_, err = f.Write(end)
 	}
 
 	return err
@@ -233,15 +232,11 @@ func readConsole(console string) ([]byte, error) {
 	}
 	defer f.Close()
 	i, err := f.Stat()
-	if err == nil && i.Size() > maxConsole {
-		_, err = f.Seek(i.Size()-maxConsole, io.SeekStart)
-	}
-
 	if err != nil {
 		return nil, err
 	}
 
-	return io.ReadAll(io.LimitReader(f, maxConsole))
+	return io.ReadAll(io.NewSectionReader(f, max(0, i.Size()-maxConsole), maxConsole))
 }
 
 // lastWords quotes QEMU's errors and the end of the guest's console output.
