@@ -233,9 +233,14 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 		return "", err
 	}
 
+	after, err := b.each(b.e.After)
+	if err != nil {
+		return "", err
+	}
+
 	var sorted [states][]string
 	for _, dev := range b.devices() {
-		is, err := b.compare(dev, held[dev], before[dev])
+		is, err := b.compare(dev, held[dev], before[dev], after[dev])
 		if err != nil {
 			return "", err
 		}
@@ -273,7 +278,7 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 
 	var changed error
 	for _, dev := range sorted[stateOther] {
-		changed = errors.Join(changed, b.differs(dev, held[dev], before[dev]))
+		changed = errors.Join(changed, b.differs(dev, held[dev], before[dev], after[dev]))
 	}
 
 	if err != nil && changed != nil {
@@ -295,18 +300,15 @@ func (b leftover) says(state string) string {
 }
 
 // compare reports which of the known states a device has.
-func (b leftover) compare(dev string, held, before knob.State) (int, error) {
-	ours, err := b.each(b.e.After)
+func (b leftover) compare(dev string, held, before, after knob.State) (int, error) {
 	switch {
-	case err != nil:
-		return 0, err
 	case held == before:
 		return stateBefore, nil
-	case held == ours[dev]:
+	case held == after:
 		return stateSet, nil
 	case b.k.Same(before, held):
 		return stateBefore, nil
-	case b.k.Same(ours[dev], held):
+	case b.k.Same(after, held):
 		return stateSet, nil
 	}
 
@@ -349,12 +351,7 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 
 // differs returns an error that describes how a state differs from the expected one, and how the user can
 // restore the setting.
-func (b leftover) differs(dev string, held, before knob.State) error {
-	ours, err := b.each(b.e.After)
-	if err != nil {
-		return err
-	}
-
+func (b leftover) differs(dev string, held, before, after knob.State) error {
 	of := ""
 	if dev != "" {
 		of = " of " + check.Plain(dev)
@@ -362,8 +359,7 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 
 	return fmt.Errorf("%s%s is %s, was %s before the run, which made it %s: %w; by hand: %s",
 		strings.TrimSuffix(b.k.Name(), ":"), of, check.Plain(string(held)), check.Plain(string(before)),
-		check.Plain(string(ours[dev])), errOthers,
-		b.byHand(dev, string(before)))
+		check.Plain(string(after)), errOthers, b.byHand(dev, string(before)))
 }
 
 // byHand returns instructions for restoring a state on the machine: a Linux command if there is one, and a
