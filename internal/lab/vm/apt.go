@@ -41,11 +41,11 @@ func (i aptItem) file() string {
 // present lists packages that other packages need only for their installation scripts, which are never run.
 // They are declared as installed, so that neither they nor their dependencies are downloaded. This halves the
 // size of the download.
-var present = []string{"adduser", "base-files", "base-passwd", "coreutils", "cpio", "debconf", "debianutils",
-	"dpkg", "dracut", "init-system-helpers", "initramfs-tools", "kmod", "libc-bin", "linux-base",
-	"linux-firmware", "linux-initramfs-tool", "login", "lsb-base", "passwd", "perl", "perl-base",
-	"sensible-utils", "systemd", "sysvinit-utils", "tar", "ucf", "udev", "usrmerge", "util-linux",
-	"wireless-regdb"}
+var present = strings.Fields(`
+	adduser base-files base-passwd coreutils cpio debconf debianutils dpkg dracut init-system-helpers
+	initramfs-tools kmod libc-bin linux-base linux-firmware linux-initramfs-tool login lsb-base passwd perl
+	perl-base sensible-utils systemd sysvinit-utils tar ucf udev usrmerge util-linux wireless-regdb
+`)
 
 // prepare writes the configuration. apt reads it after the configuration of the machine, so that proxies and
 // pins of the machine remain in effect. It disables the machine's hooks, because they would clean the

@@ -291,28 +291,29 @@ func readCompressed(ctx context.Context, name string) ([]byte, error) {
 }
 
 // moduleFolders lists directories whose modules are all included. They contain the network stack and what it
-// may need.
-var moduleFolders = []string{
-	"kernel/net/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/virtio/",
-	"kernel/drivers/net/bonding/", "kernel/drivers/net/ipvlan/", "kernel/drivers/net/ppp/",
-	"kernel/drivers/net/team/", "kernel/drivers/net/vxlan/", "kernel/drivers/net/wireguard/",
-	// These contain out-of-tree modules, for example for flow accounting.
-	"updates/", "extra/",
-}
+// may need, and out-of-tree modules, for example for flow accounting.
+var moduleFolders = strings.Fields(`
+	kernel/net/ kernel/crypto/ kernel/lib/ kernel/drivers/virtio/ kernel/drivers/net/bonding/
+	kernel/drivers/net/ipvlan/ kernel/drivers/net/ppp/ kernel/drivers/net/team/ kernel/drivers/net/vxlan/
+	kernel/drivers/net/wireguard/ updates/ extra/
+`)
 
 // notRouted lists directories of modules that a router between Ethernet links does not need.
-var notRouted = []string{"kernel/net/6lowpan/", "kernel/net/9p/", "kernel/net/appletalk/", "kernel/net/atm/",
-	"kernel/net/ax25/", "kernel/net/batman-adv/", "kernel/net/bluetooth/", "kernel/net/caif/",
-	"kernel/net/can/", "kernel/net/ceph/", "kernel/net/dsa/", "kernel/net/hsr/", "kernel/net/ieee802154/",
-	"kernel/net/lapb/", "kernel/net/mac80211/", "kernel/net/mac802154/", "kernel/net/netrom/",
-	"kernel/net/nfc/", "kernel/net/phonet/", "kernel/net/rds/", "kernel/net/rfkill/", "kernel/net/rose/",
-	"kernel/net/rxrpc/", "kernel/net/smc/", "kernel/net/sunrpc/", "kernel/net/tipc/", "kernel/net/wireless/",
-	"kernel/net/x25/", "kernel/net/vmw_vsock/", "kernel/net/qrtr/", "kernel/lib/kunit/"}
+var notRouted = strings.Fields(`
+	kernel/net/6lowpan/ kernel/net/9p/ kernel/net/appletalk/ kernel/net/atm/ kernel/net/ax25/
+	kernel/net/batman-adv/ kernel/net/bluetooth/ kernel/net/caif/ kernel/net/can/ kernel/net/ceph/
+	kernel/net/dsa/ kernel/net/hsr/ kernel/net/ieee802154/ kernel/net/lapb/ kernel/net/mac80211/
+	kernel/net/mac802154/ kernel/net/netrom/ kernel/net/nfc/ kernel/net/phonet/ kernel/net/rds/
+	kernel/net/rfkill/ kernel/net/rose/ kernel/net/rxrpc/ kernel/net/smc/ kernel/net/sunrpc/
+	kernel/net/tipc/ kernel/net/wireless/ kernel/net/x25/ kernel/net/vmw_vsock/ kernel/net/qrtr/
+	kernel/lib/kunit/
+`)
 
 // moduleNames lists modules that are included regardless of their directory.
-var moduleNames = []string{"virtio_net", "virtio_console", "virtio_rng", "virtio_blk", "net_failover", "tun",
-	"tap", "veth", "ifb", "dummy", "macvlan", "macvtap", "vrf", "geneve", "gtp", "bareudp", "macsec", "nlmon",
-	"vmxnet3", "e1000", "e1000e"}
+var moduleNames = strings.Fields(`
+	virtio_net virtio_console virtio_rng virtio_blk net_failover tun tap veth ifb dummy macvlan macvtap vrf
+	geneve gtp bareudp macsec nlmon vmxnet3 e1000 e1000e
+`)
 
 // wantedModule reports whether the image should contain a module.
 func wantedModule(name, path string) bool {
@@ -332,33 +333,36 @@ func wantedModule(name, path string) bool {
 }
 
 // bootModules lists modules that a single process loads at boot, in this order. Without this list, the kernel
-// would call modprobe on the first use of each module, which takes 35 to 80 ms under emulation. The drivers
-// that are needed to reach the guest come first. Loading these modules does not change the path of packets.
-// Modules that a kernel does not have are skipped.
-var bootModules = []string{
-	"virtio_pci", "virtio_mmio", "virtio_console", "virtio_net", "virtio_rng",
-	// These are link drivers. ifb and dummy are omitted because they create devices when they are loaded, and
-	// 8021q because it adds a filter to each device.
-	"veth", "tun", "bridge",
-	// These are queueing disciplines, actions and classifiers.
-	"sch_fq_codel", "sch_cake", "sch_fq", "sch_sfq", "sch_tbf", "sch_htb", "sch_netem", "sch_ingress",
-	"cls_u32", "cls_matchall", "cls_flower", "act_police", "act_mirred", "act_gact",
-	// These modules are for the firewall, NAT and flow offload.
-	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_chain_nat",
-	"nft_redir", "nft_limit", "nft_log", "nf_log_syslog", "nft_reject", "nft_reject_inet", "nft_counter",
-	"nft_hash", "nft_quota", "nf_flow_table", "nf_flow_table_inet", "nft_flow_offload", "nft_fib_inet",
-	// CPU-specific ciphers come before generic ones. Ciphers for another CPU fail to load, and the kernel
-	// then uses the generic ones.
-	"aesni_intel", "ghash_clmulni_intel", "sha256_ssse3", "sha512_ssse3", "sha1_ssse3", "aes_ce_blk",
-	"aes_neon_blk", "ghash_ce", "sha2_ce", "sha256_arm64", "aes_arm64", "chacha_neon", "poly1305_neon",
-	// These modules are for IPsec. Without them, setting up an association fails.
-	"seqiv", "echainiv", "drbg", "jitterentropy_rng", "hmac", "sha1_generic", "sha256_generic",
-	"sha512_generic", "aes_generic", "ctr", "gcm", "ghash_generic", "cbc", "ecb", "cmac", "authenc",
-	"chacha_generic", "poly1305_generic", "chacha20poly1305", "xfrm_user", "xfrm_algo", "esp4", "esp6",
-	"xfrm_interface", "wireguard",
-	// These modules are for probes.
-	"inet_diag", "tcp_diag", "udp_diag",
-}
+// would call modprobe on the first use of each module, which takes 35 to 80 ms under emulation. Loading these
+// modules does not change the path of packets. Modules that a kernel does not have are skipped.
+//
+// The drivers that are needed to reach the guest come first, then link drivers. ifb and dummy are omitted
+// because they create devices when they are loaded, and 8021q because it adds a filter to each device. The
+// next groups are queueing disciplines, actions and classifiers, and modules for the firewall, NAT and flow
+// offload. CPU-specific ciphers come before generic ones: ciphers for another CPU fail to load, and the kernel
+// then uses the generic ones. Without the modules for IPsec, setting up an association fails. The modules for
+// probes are last.
+var bootModules = strings.Fields(`
+	virtio_pci virtio_mmio virtio_console virtio_net virtio_rng
+
+	veth tun bridge
+
+	sch_fq_codel sch_cake sch_fq sch_sfq sch_tbf sch_htb sch_netem sch_ingress cls_u32 cls_matchall
+	cls_flower act_police act_mirred act_gact
+
+	nf_conntrack nf_conntrack_netlink nf_tables nft_ct nft_nat nft_masq nft_chain_nat nft_redir nft_limit
+	nft_log nf_log_syslog nft_reject nft_reject_inet nft_counter nft_hash nft_quota nf_flow_table
+	nf_flow_table_inet nft_flow_offload nft_fib_inet
+
+	aesni_intel ghash_clmulni_intel sha256_ssse3 sha512_ssse3 sha1_ssse3 aes_ce_blk aes_neon_blk ghash_ce
+	sha2_ce sha256_arm64 aes_arm64 chacha_neon poly1305_neon
+
+	seqiv echainiv drbg jitterentropy_rng hmac sha1_generic sha256_generic sha512_generic aes_generic ctr
+	gcm ghash_generic cbc ecb cmac authenc chacha_generic poly1305_generic chacha20poly1305 xfrm_user
+	xfrm_algo esp4 esp6 xfrm_interface wireguard
+
+	inet_diag tcp_diag udp_diag
+`)
 
 // bootList returns the list of modules that the guest loads at boot.
 func bootList(chosen map[string]*module) string {

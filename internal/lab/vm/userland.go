@@ -20,30 +20,40 @@ type program struct {
 	Files    []string // names of programs, or patterns that contain a slash for other files
 }
 
+// programs lists the programs in the image. The shell is dash, because the shell of Debian's busybox prefers
+// its own applet ip. busybox provides only a few applets.
 var programs = []program{
-	// The shell is dash, because the shell of Debian's busybox prefers its own applet ip. busybox provides
-	// only a few applets.
-	{[]string{"dash"}, []string{"dash"}}, {[]string{"busybox", "busybox-static"}, []string{"busybox"}},
-	{[]string{"iproute2"}, []string{"ip", "tc", "ss", "bridge", "nstat", "usr/lib/tc/*.dist"}},
-	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
-	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
-	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
-	{[]string{"openssl"}, []string{"openssl"}}, {[]string{"openvpn"}, []string{"openvpn"}},
-	{[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
-	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
-	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
+	packaged("dash", "dash"),
+	packaged("busybox busybox-static", "busybox"),
+	packaged("iproute2", "ip tc ss bridge nstat usr/lib/tc/*.dist"),
+	packaged("nftables", "nft"),
+	packaged("ethtool", "ethtool"),
+	packaged("conntrack", "conntrack"),
+	packaged("tcpdump", "tcpdump"),
+	packaged("wireguard-tools", "wg"),
+	packaged("iperf3", "iperf3"),
+	packaged("openssl", "openssl"),
+	packaged("openvpn", "openvpn"),
+	packaged("ppp", "pppd usr/lib/pppd/*/pppoe.so"),
+	packaged("softflowd", "softflowd softflowctl"),
+	packaged("netbase", "etc/protocols etc/services etc/ethertypes"),
+}
+
+// packaged returns a program, given its packages and files.
+func packaged(packages, files string) program {
+	return program{strings.Fields(packages), strings.Fields(files)}
 }
 
 // applets lists the links to busybox. A link is created unless another program has its name. The list omits
 // two kinds of applets: those that run other programs by name, because they would prefer applets to programs,
 // and those that shut down the machine without its init.
-var applets = []string{"awk", "basename", "cat", "chmod", "clear", "cp", "cut", "date", "dd", "df", "diff",
-	"dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "gunzip", "gzip", "head",
-	"hexdump", "hostname", "id", "kill", "killall", "less", "ln", "ls", "lsmod", "md5sum", "mkdir", "mknod",
-	"mktemp", "more", "mount", "mv", "nc", "netstat", "nslookup", "od", "ping", "ping6", "printf", "ps",
-	"pwd", "readlink", "rm", "rmdir", "rmmod", "sed", "seq", "sha256sum", "sleep", "sort", "stat", "strings",
-	"stty", "sync", "sysctl", "tail", "tar", "tee", "test", "top", "touch", "tr", "traceroute", "true", "tty",
-	"umount", "uname", "uniq", "uptime", "vi", "watch", "wc", "wget", "which", "zcat"}
+var applets = strings.Fields(`
+	awk basename cat chmod clear cp cut date dd df diff dmesg du echo env expr false find free grep gunzip
+	gzip head hexdump hostname id kill killall less ln ls lsmod md5sum mkdir mknod mktemp more mount mv nc
+	netstat nslookup od ping ping6 printf ps pwd readlink rm rmdir rmmod sed seq sha256sum sleep sort stat
+	strings stty sync sysctl tail tar tee test top touch tr traceroute true tty umount uname uniq uptime vi
+	watch wc wget which zcat
+`)
 
 // etcFiles contains the files in which programs look up users, groups and names.
 var etcFiles = [][2]string{
