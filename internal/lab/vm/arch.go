@@ -29,10 +29,10 @@ type machine struct {
 var machines = []machine{
 	// The cloud kernel has only virtio drivers, and is a quarter of the size of the other kernels. Ubuntu's
 	// counterpart is linux-image-virtual.
-	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
-		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
-	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
-		"linux-image-arm64", "linux-image-virtual", "linux-image-generic"}},
+	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, strings.Fields(
+		"linux-image-cloud-amd64 linux-image-amd64 linux-image-virtual linux-image-generic")},
+	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, strings.Fields(
+		"linux-image-arm64 linux-image-virtual linux-image-generic")},
 	{"mipsel", "linux", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{
 		"linux-image-4kc-malta"}},
 }

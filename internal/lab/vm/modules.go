@@ -339,9 +339,9 @@ func wantedModule(name, path string) bool {
 // The drivers that are needed to reach the guest come first, then link drivers. ifb and dummy are omitted
 // because they create devices when they are loaded, and 8021q because it adds a filter to each device. The
 // next groups are queueing disciplines, actions and classifiers, and modules for the firewall, NAT and flow
-// offload. CPU-specific ciphers come before generic ones: ciphers for another CPU fail to load, and the kernel
-// then uses the generic ones. Without the modules for IPsec, setting up an association fails. The modules for
-// probes are last.
+// offload. CPU-specific ciphers come before generic ones: ciphers for another CPU fail to load, and the
+// kernel then uses the generic ones. Without the modules for IPsec, setting up an association fails. The
+// modules for probes are last.
 var bootModules = strings.Fields(`
 	virtio_pci virtio_mmio virtio_console virtio_net virtio_rng
 

@@ -42,12 +42,12 @@ func NewGuest(img Image) Guest { return Guest{Image: img, Kernel: img.Kernel, In
 // emulation, where vector instructions take more time than they save.
 type board struct {
 	program string
-	machine []string
+	debian  string // name of the Debian package that contains the program
+	machine string
 	model   string
 	cpus    int      // default number of vCPUs under emulation
 	most    int      // maximum number of vCPUs; 0 means unlimited
-	console string   // name of the first serial port in the kernel
-	cmdline []string // additional kernel parameters
+	cmdline string   // kernel parameters, including the name of the first serial port
 	slots   []string // PCI addresses of the ports; nil means any
 	serial  bool     // whether the agent is connected to the second UART
 	single  bool     // whether all threads must run on one core; see SingleCore
@@ -56,28 +56,30 @@ type board struct {
 var boards = map[string]board{
 	"amd64": {
 		program: "qemu-system-x86_64",
-		machine: []string{"-M", "q35"},
+		debian:  "qemu-system-x86",
+		machine: "q35",
 		model:   "qemu64",
 		cpus:    1,
-		console: "ttyS0",
-		cmdline: []string{"tsc=reliable", "no_timer_check"},
+		cmdline: "console=ttyS0 tsc=reliable no_timer_check",
 	},
 	"arm64": {
 		program: "qemu-system-aarch64",
-		machine: []string{"-M", "virt,gic-version=3"},
+		debian:  "qemu-system-arm",
+		machine: "virt,gic-version=3",
 		model:   "cortex-a53",
 		cpus:    2,
-		console: "ttyAMA0",
+		cmdline: "console=ttyAMA0",
 	},
 	// malta has only two usable PCI interrupt lines, and two devices on the same line stall under load.
 	// Therefore, there is no third port.
 	"mipsel": {
 		program: "qemu-system-mipsel",
-		machine: []string{"-M", "malta"},
+		debian:  "qemu-system-mips",
+		machine: "malta",
 		model:   "24Kf",
 		cpus:    1,
 		most:    1,
-		console: "ttyS0",
+		cmdline: "console=ttyS0 " + PortName + "=ttyS1",
 		slots:   []string{"0x12", "0x14"},
 		serial:  true,
 		single:  true,
@@ -111,30 +113,20 @@ func HardwareAddr(n, i int) net.HardwareAddr {
 // standard input and output.
 func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
-	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
-		"-no-reboot"}
-	a = append(a, b.machine...)
-	a = append(a, "-smp", strconv.Itoa(g.VCPUs()), "-m", strconv.Itoa(g.Memory()))
 	accel := "tcg"
-	if g.KVM {
-		accel = "kvm"
-	} else if g.VCPUs() > 1 {
+	mitigations := "off" // under emulation, mitigations take CPU time but protect nothing
+	switch {
+	case g.KVM:
+		accel, mitigations = "kvm", "auto"
+	case g.VCPUs() > 1:
 		accel = "tcg,thread=multi"
 	}
 
-	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
-	mitigations := "off" // under emulation, mitigations take CPU time but protect nothing
-	if g.KVM {
-		mitigations = "auto"
-	}
-
-	// nokaslr and cryptomgr.notests shorten the boot.
-	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
-		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
-	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
-		"stdio,id=agent,signal=off")
+	a := []string{"-name", name + ",debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none",
+		"-no-reboot", "-M", b.machine, "-smp", strconv.Itoa(g.VCPUs()), "-m", strconv.Itoa(g.Memory()),
+		"-accel", accel, "-cpu", g.CPUModel(), "-chardev", g.Disk.console(console), "-serial",
+		"chardev:console", "-chardev", "stdio,id=agent,signal=off"}
 	if b.serial {
-		words = append(words, PortName+"=ttyS1")
 		a = append(a, "-serial", "chardev:agent")
 	} else {
 		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+
@@ -144,7 +136,10 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	if g.Disk != nil {
 		a = append(a, g.Disk.args()...)
 	} else {
-		a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", strings.Join(words, " "))
+		// nokaslr and cryptomgr.notests shorten the boot.
+		a = append(a, "-kernel", g.Kernel, "-initrd", g.Initrd, "-append", b.cmdline+
+			" quiet loglevel=4 panic=-1 nokaslr cryptomgr.notests mitigations="+
+			cmp.Or(g.Mitigations, mitigations))
 	}
 
 	for i, fd := range taps {
@@ -229,15 +224,7 @@ func CheckEmulator(ctx context.Context, arch string) check.Answer {
 }
 
 // Package returns the name of the Debian package that contains the emulator.
-func (g Guest) Package() string {
-	switch g.Image.Arch {
-	case "arm64":
-		return "qemu-system-arm"
-	case "mipsel":
-		return "qemu-system-mips"
-	}
-	return "qemu-system-x86"
-}
+func (g Guest) Package() string { return boards[g.Image.Arch].debian }
 
 // CheckKVM reports whether this machine has KVM and this user may use it for a guest of arch. Whether KVM
 // works can be found out only by booting a guest; see TryKVM.

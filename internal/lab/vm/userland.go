@@ -125,8 +125,8 @@ func (r root) find(name string, folders []string) (string, bool) {
 }
 
 var (
-	programFolders = []string{"usr/bin", "bin", "usr/sbin", "sbin"}
-	libraryFolders = []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib", "lib", "usr/lib64", "lib64"}
+	programFolders = strings.Fields("usr/bin bin usr/sbin sbin")
+	libraryFolders = strings.Fields("usr/lib/*-linux-* lib/*-linux-* usr/lib lib usr/lib64 lib64")
 )
 
 // addUserland adds the programs and the libraries that they need. Programs are stored in /bin and libraries
@@ -277,8 +277,7 @@ func (r root) addFiles(a archive, pattern string) error {
 // addSkeleton adds mount points, and links from the usual directories of programs and libraries to /bin and
 // /lib.
 func addSkeleton(a archive) {
-	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "run", "tmp", "root", "etc/chokepoint",
-		"usr", "var"} {
+	for dir := range strings.FieldsSeq("bin lib dev proc sys run tmp root etc/chokepoint usr var") {
 		a.folder(dir)
 	}
 
