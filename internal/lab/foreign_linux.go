@@ -302,24 +302,22 @@ func (f *foreign) startBySSH(ctx context.Context, shell string) error {
 // ssh returns the ssh command. The command ignores the user's configuration and known hosts, because every
 // guest is new and its address cannot lead to another machine.
 func (f *foreign) ssh(command string) (host.Command, error) {
-	options := []string{"StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
-		"GlobalKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=10", "ServerAliveInterval=5",
-		"RequestTTY=no"}
+	// IdentitiesOnly and IdentityAgent offer the guest only the given key, because the guest is not trusted.
+	options := "StrictHostKeyChecking=no UserKnownHostsFile=/dev/null GlobalKnownHostsFile=/dev/null " +
+		"LogLevel=ERROR ConnectTimeout=10 ServerAliveInterval=5 RequestTTY=no IdentitiesOnly=yes " +
+		"IdentityAgent=none"
 	c := host.Command{
 		Path: "ssh",
 		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User},
 	}
-	// Offer the guest only the given key, because the guest is not trusted.
-	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
 		c.Args = append(c.Args, "-i", f.login.Key)
 	} else {
-		options = append(options, "PubkeyAuthentication=no", "GSSAPIAuthentication=no",
-			"HostbasedAuthentication=no")
+		options += " PubkeyAuthentication=no GSSAPIAuthentication=no HostbasedAuthentication=no"
 	}
 
 	if f.login.Password == "" {
-		options = append(options, "BatchMode=yes")
+		options += " BatchMode=yes"
 	} else {
 		// ssh gets the password from a program that reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
@@ -328,11 +326,11 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 			return c, err
 		}
 
-		options = append(options, "NumberOfPasswordPrompts=1")
+		options += " NumberOfPasswordPrompts=1"
 		c.Env = []string{"SSH_ASKPASS=" + ask, "SSH_ASKPASS_REQUIRE=force", "DISPLAY=none"}
 	}
 
-	for _, o := range options {
+	for o := range strings.FieldsSeq(options) {
 		c.Args = append(c.Args, "-o", o)
 	}
 

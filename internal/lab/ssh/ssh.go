@@ -381,11 +381,11 @@ func forget(said string) string {
 	return command
 }
 
-// The connection ends if the machine has not responded for aliveEvery × aliveTries.
-const (
-	aliveEvery = 5 * time.Second
-	aliveTries = 3
-)
+// sshOptions are for all sessions. The connection ends if the machine has not responded for
+// ServerAliveInterval × ServerAliveCountMax seconds.
+const sshOptions = "BatchMode=yes LogLevel=ERROR ConnectTimeout=15 ServerAliveInterval=5 " +
+	"ServerAliveCountMax=3 ControlPersist=no RemoteCommand=none RequestTTY=no EscapeChar=none " +
+	"ForwardAgent=no ForwardX11=no ClearAllForwardings=yes PermitLocalCommand=no"
 
 // start runs ssh with a command for the machine and an additional option (how). The ssh process is killed if
 // this program exits.
@@ -425,17 +425,14 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 		dir = c.options.Dir
 	}
 
-	args = []string{how, "-T", "-S", socket, "-E", socket + ".log"}
-	for _, o := range []string{"BatchMode=yes", "StrictHostKeyChecking=" + keys, "LogLevel=ERROR",
-		"ConnectTimeout=15", fmt.Sprintf("ServerAliveInterval=%d", aliveEvery/time.Second),
-		fmt.Sprintf("ServerAliveCountMax=%d", aliveTries), "ControlPersist=no", "RemoteCommand=none",
-		"RequestTTY=no", "EscapeChar=none", "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes",
-		"PermitLocalCommand=no"} {
-		args = append(args, "-o", o)
+	options := sshOptions + " StrictHostKeyChecking=" + keys
+	if c.options.Identity != "" {
+		options += " IdentitiesOnly=yes"
 	}
 
-	if c.options.Identity != "" {
-		args = append(args, "-o", "IdentitiesOnly=yes")
+	args = []string{how, "-T", "-S", socket, "-E", socket + ".log"}
+	for o := range strings.FieldsSeq(options) {
+		args = append(args, "-o", o)
 	}
 
 	way := c.way(c.options.Copy)
