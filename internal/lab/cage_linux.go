@@ -65,10 +65,7 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 
 	// A QEMU that was built without seccomp support rejects the option.
 	sandbox := []string{"-sandbox", vm.Sandbox}
-	if _, err := host.Run(context.Background(), host.Local(), host.Command{
-		Path: g.Program(),
-		Args: append(sandbox, "-version"),
-	}); err == nil {
+	if _, err := host.Output(context.Background(), g.Program(), append(sandbox, "-version")...); err == nil {
 		c.words = sandbox
 	}
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -166,10 +165,9 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 			guest.Disk.Login.String()
 	}
 
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: guest.Program(), Args: []string{"--version"}})
-	first, _, _ := strings.Cut(string(out), "\n")
-	if err == nil && strings.TrimSpace(first) != "" {
-		facts["guest_qemu"] = strings.TrimPrefix(strings.TrimSpace(first), "QEMU emulator version ")
+	version := vm.CheckEmulator(ctx, guest.Image.Arch)
+	if version.State == check.Yes && version.Reason != "" {
+		facts["guest_qemu"] = strings.TrimPrefix(version.Reason, "QEMU emulator version ")
 	}
 
 	return facts

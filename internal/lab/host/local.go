@@ -218,6 +218,11 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	return out, err
 }
 
+// Output runs a program on this machine. It returns what Run returns.
+func Output(ctx context.Context, program string, args ...string) ([]byte, error) {
+	return Run(ctx, Local(), Command{Path: program, Args: args})
+}
+
 // longestLine is the length in bytes to which Lines truncates lines.
 const longestLine = 64 << 10
 

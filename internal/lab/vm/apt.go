@@ -117,7 +117,7 @@ Acquire::IndexTargets::deb-src::Sources::DefaultEnabled "false";
 // exists returns an error if apt-get or dpkg-deb is not installed.
 func (a apt) exists(ctx context.Context) error {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
-		_, err := host.Run(ctx, host.Local(), host.Command{Path: program, Args: []string{"--version"}})
+		_, err := host.Output(ctx, program, "--version")
 		if errors.Is(err, host.ErrUnsupported) {
 			return check.WithHint(fmt.Errorf("take packages of the distribution: %w: this machine has no "+
 				"%s, so it is not like Debian", host.ErrUnsupported, program), ownKernel)
@@ -132,12 +132,14 @@ func (a apt) exists(ctx context.Context) error {
 
 const lockTime = time.Minute // time that the apt-get of a killed build may still run
 
-// run executes apt-get or apt-cache with the private root directory. It waits up to lockTime for the lock of
-// apt.
-func (a apt) run(ctx context.Context, program string, args ...string) (string, error) {
+// run executes apt-get or apt-cache with the private root directory. start contains the program and its first
+// arguments. run waits up to lockTime for the lock of apt.
+func (a apt) run(ctx context.Context, start string, args ...string) (string, error) {
+	program, first, _ := strings.Cut(start, " ")
+	own := []string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}
 	command := host.Command{
 		Path: program,
-		Args: append([]string{"-c", filepath.Join(a.dir, "apt.conf"), "-q"}, args...),
+		Args: slices.Concat(own, strings.Fields(first), args),
 		Env:  []string{"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 	}
 	for began := time.Now(); ; {
@@ -189,7 +191,7 @@ func (a apt) listsAreFresh(now time.Time) bool {
 
 // candidates returns the given names whose packages can be installed.
 func (a apt) candidates(ctx context.Context, names ...string) ([]string, error) {
-	out, err := a.run(ctx, "apt-cache", append([]string{"policy"}, names...)...)
+	out, err := a.run(ctx, "apt-cache policy", names...)
 	if err != nil {
 		return nil, fmt.Errorf("look for packages: %w", err)
 	}
@@ -218,7 +220,7 @@ func parsePolicy(out string) []string {
 
 // resolve returns the packages to install: the named packages and their dependencies.
 func (a apt) resolve(ctx context.Context, names []string) ([]aptItem, error) {
-	out, err := a.run(ctx, "apt-get", append([]string{"--simulate", "install"}, names...)...)
+	out, err := a.run(ctx, "apt-get --simulate install", names...)
 	if err != nil {
 		return nil, fmt.Errorf("resolve packages: %w", err)
 	}
@@ -254,7 +256,7 @@ func parseSimulation(out string) []aptItem {
 // download returns the files of packages. It downloads files that are missing or whose hash differs from the
 // hash in the signed lists.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
-	want := []string{"--download-only", "install"}
+	var want []string
 	for _, i := range items {
 		want = append(want, i.Name+"="+i.Version)
 	}
@@ -267,8 +269,8 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 			"check the network, or "+ownKernel)
 	}
 	// If its archive directory is empty, apt-get prints the hashes of all packages.
-	out, err := a.run(ctx, "apt-get", append([]string{"-o", "Dir::Cache::archives=" + a.dir + "/none",
-		"--print-uris"}, want...)...)
+	out, err := a.run(ctx, "apt-get --print-uris --download-only install", append(want, "-o",
+		"Dir::Cache::archives="+a.dir+"/none")...)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -294,7 +296,8 @@ func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
 		}
 
 		a.say("downloading %d packages", len(missing))
-		if err := a.fetch(ctx, "Dir::Cache::archives", "cache/archives", want...); err != nil {
+		if err := a.fetch(ctx, "Dir::Cache::archives", "cache/archives", "--download-only install",
+			want...); err != nil {
 			return nil, failed(err)
 		}
 	}
@@ -323,9 +326,10 @@ const lentDirs = "/var/tmp/chokepoint-apt-"
 // fetch runs apt-get with one of the download directories. If run as root, apt-get downloads files as another
 // user, who cannot access root's directories. In that case, fetch moves the files in the directory to a
 // public directory, in which only root can write. After apt-get has finished, fetch moves them back.
-func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
+func (a apt) fetch(ctx context.Context, option, name, command string, args ...string) error {
+	command = "apt-get " + command
 	if os.Geteuid() != 0 {
-		_, err := a.run(ctx, "apt-get", args...)
+		_, err := a.run(ctx, command, args...)
 		return err
 	}
 
@@ -346,7 +350,7 @@ func (a apt) fetch(ctx context.Context, option, name string, args ...string) err
 		return err
 	}
 
-	_, err = a.run(ctx, "apt-get", append([]string{"-o", option + "=" + lent}, args...)...)
+	_, err = a.run(ctx, command, append(args, "-o", option+"="+lent)...)
 	return errors.Join(err, moveFiles(lent, own))
 }
 

@@ -101,13 +101,16 @@ func (d Disk) args() []string {
 	if d.Firmware != "" {
 		a = append(a, "-bios", d.Firmware)
 	}
-	return append(a, "-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22",
-		SSHAddress, SSHPort), "-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=",
-		d.Management), "-add-fd", fmt.Sprintf("fd=%d,set=1", d.FileFD), "-drive",
-		"if=none,id=disk,snapshot=on,format="+d.Format+",file=/dev/fdset/1", "-device",
-		"virtio-blk-pci,drive=disk,bootindex=1", "-add-fd", fmt.Sprintf("fd=%d,set=2", d.AgentFD), "-drive",
-		"if=none,id=agent-disk,readonly=on,format=raw,file=/dev/fdset/2", "-device",
-		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
+	return append(a, strings.Fields(fmt.Sprintf(`
+		-netdev user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22
+		-device virtio-net-pci,netdev=management,mac=%s,romfile=
+		-add-fd fd=%d,set=1
+		-drive if=none,id=disk,snapshot=on,format=%s,file=/dev/fdset/1
+		-device virtio-blk-pci,drive=disk,bootindex=1
+		-add-fd fd=%d,set=2
+		-drive if=none,id=agent-disk,readonly=on,format=raw,file=/dev/fdset/2
+		-device virtio-blk-pci,drive=agent-disk,serial=%s`,
+		SSHAddress, SSHPort, d.Management, d.FileFD, d.Format, d.AgentFD, AgentDisk))...)
 }
 
 // console returns the QEMU character device for the first serial port of the guest. All output is appended to

@@ -375,12 +375,7 @@ func (r Recipe) unpack(ctx context.Context, items []aptItem, dir string) error {
 
 	r.say("unpacking %d packages", len(files))
 	for _, f := range files {
-		_, err := host.Run(ctx, host.Local(), host.Command{
-			Path: "dpkg-deb",
-			Args: []string{"--extract", f,
-				dir},
-		})
-		if err != nil {
+		if _, err := host.Output(ctx, "dpkg-deb", "--extract", f, dir); err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(f), err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -62,13 +63,10 @@ func trySector(ctx context.Context, accel string, limit time.Duration) check.Ans
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g := Guest{Image: Image{Arch: "amd64"}}
-	_, err = host.Run(ctx, host.Local(), host.Command{
-		Path: g.Program(),
-		Args: []string{"-accel", accel,
-			"-nodefaults", "-no-user-config", "-display", "none", "-m", "16", "-net", "none",
-			"-sandbox", Sandbox, "-device", "isa-debug-exit,iobase=0xf4,iosize=0x4",
-			"-drive", "if=floppy,format=raw,readonly=on,file=" + comma(disk)},
-	})
+	args := strings.Fields("-accel " + accel + " -nodefaults -no-user-config -display none -m 16 -net none " +
+		"-device isa-debug-exit,iobase=0xf4,iosize=0x4 -sandbox " + Sandbox)
+	_, err = host.Output(ctx, g.Program(), append(args, "-drive",
+		"if=floppy,format=raw,readonly=on,file="+comma(disk))...)
 	code, ended := host.ExitCode(err)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):

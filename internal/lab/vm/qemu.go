@@ -129,8 +129,8 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 	if b.serial {
 		a = append(a, "-serial", "chardev:agent")
 	} else {
-		a = append(a, "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name="+
-			PortName, "-device", "virtio-rng-pci,romfile=")
+		a = append(a, strings.Fields("-device virtio-serial-pci -device virtio-rng-pci,romfile= -device "+
+			"virtserialport,chardev=agent,name="+PortName)...)
 	}
 
 	if g.Disk != nil {
@@ -210,7 +210,7 @@ func (g Guest) String() string {
 // CheckEmulator reports whether the emulator for an architecture is installed, and in which version.
 func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
-	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
+	out, err := host.Output(ctx, g.Program(), "--version")
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
