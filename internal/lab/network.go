@@ -165,14 +165,14 @@ func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(s
 
 // ForwardAddress returns the address at which the far node reaches the near node through a port forward. This
 // is the address of the first router's WAN port.
-func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
+func (l *Lab) ForwardAddress(ip int) (a netip.Addr, err error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
-		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
+		return a, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)
 	}
 
 	i, e, ok := l.plan.linkOf(l.Topology.Routers[0], "wan")
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
+		return a, fmt.Errorf("router %s has no port wan", l.Topology.Routers[0])
 	}
 
 	return family(l.plan.link(i, e), ip), nil

@@ -80,7 +80,7 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 
 // Path returns the path described by s. It sets up the tunnels that are not up yet. It takes down tunnels
 // that slow down other paths and do not belong to this path.
-func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
+func (l *Lab) Path(ctx context.Context, s TunnelSpec) (p Path, err error) {
 	l.wanted = nil
 	follow := l.following()
 	if s.Kind != "none" && s.Kind != "" {
@@ -90,23 +90,23 @@ func (l *Lab) Path(ctx context.Context, s TunnelSpec) (Path, error) {
 	}
 
 	if len(l.wanted) >= Slots {
-		return Path{}, fmt.Errorf("lay %d tunnels: at most %d stand side by side", s.Count, Slots-1)
+		return p, fmt.Errorf("lay %d tunnels: at most %d stand side by side", s.Count, Slots-1)
 	}
 
 	for key, t := range l.tunnels {
 		if t.burden && !slices.Contains(l.wanted, key) {
 			if err := l.lower(ctx, key); err != nil {
-				return Path{}, err
+				return p, err
 			}
 		}
 	}
 
-	p := Path{Resolved: "none"}
+	p.Resolved = "none"
 	l.clock++
 	for i, key := range l.wanted {
 		t, err := l.stand(ctx, key, s, follow)
 		if err != nil {
-			return Path{}, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
+			return p, fmt.Errorf("lay tunnel %s: %w", s.Kind, err)
 		}
 
 		p.Settings = append(p.Settings, t.follow...)

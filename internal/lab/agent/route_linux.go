@@ -56,18 +56,18 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
-func findRoute(ctx context.Context, r FindRoute) (FoundRoute, error) {
+func findRoute(ctx context.Context, r FindRoute) (found FoundRoute, err error) {
 	p, err := openRouteProbe(r)
 	if err != nil {
-		return FoundRoute{}, err
+		return found, err
 	}
 	defer unix.Close(p.fd)
-	found := FoundRoute{Routers: []netip.Addr{}}
+	found.Routers = []netip.Addr{}
 	silent := 0
 	for ttl := 1; ttl <= maxRouters && ctx.Err() == nil; ttl++ {
 		by, reached, err := p.try(ctx, r, ttl)
 		if err != nil {
-			return FoundRoute{}, err
+			return found, err
 		}
 
 		if reached {
@@ -103,7 +103,7 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	}
 
 	if err := unix.SetsockoptInt(p.fd, level, name, ttl); err != nil {
-		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
+		return by, false, fmt.Errorf("set the time to live: %w", err)
 	}
 
 	// The TTL also serves as the attempt's number, by which late datagrams are recognized. The echo answers
@@ -125,12 +125,12 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 			b := make([]byte, 64)
 			n, _, err := unix.Recvfrom(p.fd, b, unix.MSG_DONTWAIT)
 			if err == nil && n == len(datagram) && b[0] == byte(ttl) && marked(b[:n], r.Tag) {
-				return netip.Addr{}, true, nil
+				return by, true, nil
 			}
 		}
 	}
 
-	return netip.Addr{}, false, nil
+	return by, false, nil
 }
 
 // ended reads an ICMP error from the socket, and returns its sender if the error is "time exceeded". The
@@ -140,12 +140,12 @@ func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 	control := make([]byte, 512)
 	_, n, _, _, err := unix.Recvmsg(p.fd, b, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil {
-		return netip.Addr{}, false
+		return by, false
 	}
 
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil {
-		return netip.Addr{}, false
+		return by, false
 	}
 
 	for _, m := range messages {
@@ -154,14 +154,14 @@ func (p *routeProbe) ended() (by netip.Addr, ok bool) {
 		}
 	}
 
-	return netip.Addr{}, false
+	return by, false
 }
 
 // timeExceeded parses a sock_extended_err and the address after it.
-func timeExceeded(b []byte) (netip.Addr, bool) {
+func timeExceeded(b []byte) (by netip.Addr, ok bool) {
 	const head = 16
 	if len(b) < head+8 {
-		return netip.Addr{}, false
+		return by, false
 	}
 
 	origin := b[4]
@@ -175,5 +175,5 @@ func timeExceeded(b []byte) (netip.Addr, bool) {
 		return netip.AddrFrom16([16]byte(b[head+8 : head+24])).Unmap(), true
 	}
 
-	return netip.Addr{}, false
+	return by, false
 }

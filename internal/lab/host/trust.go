@@ -129,18 +129,18 @@ func TrustedCommand(words []string) error {
 const maxPassword = 4 << 10
 
 // Password returns the first line of a file. It returns an error if another user can read or modify the file.
-func Password(file string) (Secret, error) {
+func Password(file string) (s Secret, err error) {
 	text, mode, err := readTrusted(file, maxPassword)
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	switch {
 	case err != nil:
-		return Secret{}, err
+		return s, err
 	case mode.Perm()&0o077 != 0:
-		return Secret{}, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
+		return s, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
 			"chmod 600 it, and change the password")
 	case len(line) == 0:
-		return Secret{}, fmt.Errorf("%s has no first line", file)
+		return s, fmt.Errorf("%s has no first line", file)
 	}
 
 	return SecretFrom(line), nil

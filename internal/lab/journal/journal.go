@@ -570,17 +570,16 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 }
 
 // parseLine parses a line. It must contain exactly one of head, entry and undone.
-func parseLine(b []byte) (line, error) {
+func parseLine(b []byte) (l line, err error) {
 	sum, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok || !bytes.Equal(sum, fmt.Appendf(nil, "%08x", crc32.ChecksumIEEE(text))) {
-		return line{}, errors.New("its checksum is wrong")
+		return l, errors.New("its checksum is wrong")
 	}
 
-	var l line
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
-		return line{}, err
+		return l, err
 	}
 
 	parts := 0
@@ -591,7 +590,7 @@ func parseLine(b []byte) (line, error) {
 	}
 
 	if parts != 1 || d.More() {
-		return line{}, errors.New("it is not one of a journal")
+		return l, errors.New("it is not one of a journal")
 	}
 
 	return l, nil

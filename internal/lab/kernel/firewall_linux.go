@@ -15,21 +15,21 @@ const rulesChain = "forward"
 // FirewallRules is the table that contains our firewall.
 var FirewallRules = Table[Firewall]{"firewall", filter.firewall, equal[Firewall], filter.addFirewall}
 
-func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
+func (f filter) firewall(family nftables.TableFamily) (got Firewall, err error) {
 	t, err := f.table("firewall", family)
 	if err != nil || t == nil {
-		return Firewall{}, err
+		return got, err
 	}
 
 	n, err := f.rules(t, rulesChain)
 	if err != nil || n < 0 {
-		return Firewall{}, err
+		return got, err
 	}
 
-	got := Firewall{On: true}
+	got.On = true
 	for mark, is := range map[string]*bool{statefulMark: &got.Stateful, logMark: &got.Log} {
 		if *is, err = f.hasChain(t, mark); err != nil {
-			return Firewall{}, err
+			return got, err
 		}
 
 		if *is {
@@ -40,7 +40,7 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	set, err := pick(func() ([]*nftables.Set, error) { return f.conn.GetSets(t) },
 		func(s *nftables.Set) bool { return s.Name == sourcesSet })
 	if err != nil {
-		return Firewall{}, filterError(err)
+		return got, filterError(err)
 	}
 
 	if set == nil {
@@ -49,7 +49,7 @@ func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
 	}
 
 	if n != 1 {
-		return Firewall{}, fmt.Errorf("%d rules use the set %s, want one", n, set.Name)
+		return got, fmt.Errorf("%d rules use the set %s, want one", n, set.Name)
 	}
 
 	if got.Form = FirewallSet; set.IsMap {
@@ -206,24 +206,24 @@ func sameFlowtable(a, b Flowtable) bool {
 	return a.Hardware == b.Hardware && slices.Equal(a.Devices, b.Devices)
 }
 
-func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
+func (f filter) flowtable(family nftables.TableFamily) (got Flowtable, err error) {
 	t, err := f.table("flowtable", family)
 	if err != nil || t == nil {
-		return Flowtable{}, err
+		return got, err
 	}
 
 	list, err := dump(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
 	if err != nil {
-		return Flowtable{}, filterError(err)
+		return got, filterError(err)
 	}
 
 	n, err := f.rules(t, rulesChain)
 	if err != nil {
-		return Flowtable{}, err
+		return got, err
 	}
 
 	if len(list) != 1 || n != 1 {
-		return Flowtable{}, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
+		return got, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
 			len(list), n)
 	}
 

@@ -64,17 +64,17 @@ func encodeQueue(q qdisc.Queue) ([]byte, error) {
 	return k.encode(parameters, q.Values), nil
 }
 
-func decodeQueue(kind string, options []byte) (qdisc.Queue, error) {
+func decodeQueue(kind string, options []byte) (q qdisc.Queue, err error) {
 	k, ok := codecs[kind]
 	if !ok {
-		return qdisc.Queue{}, fmt.Errorf("queue kind %q: %w: not one that could be restored", kind,
+		return q, fmt.Errorf("queue kind %q: %w: not one that could be restored", kind,
 			ErrUnsupported)
 	}
 
 	parameters, _ := qdisc.Parameters(kind)
 	v, err := k.decode(parameters, options)
 	if err != nil {
-		return qdisc.Queue{}, fmt.Errorf("read options of queue kind %s: %w", kind, err)
+		return q, fmt.Errorf("read options of queue kind %s: %w", kind, err)
 	}
 
 	return qdisc.Queue{Kind: kind, Values: v}, nil

@@ -21,7 +21,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 	defer explained(&err, "read queue of %s", dev)
 	qdiscs, classes, err := readDisciplines(dev)
 	if err != nil {
-		return qdisc.Queue{}, err
+		return now, err
 	}
 
 	all := describeAll(qdiscs, classes)
@@ -29,7 +29,7 @@ func QueueAt(dev string, want qdisc.Queue) (now qdisc.Queue, err error) {
 		if ownHTB(q, classes) {
 			all[i].Queue.Kind = "htb"
 			if all[i].Queue.Values, err = decodeHTBClass(classes[0].Options); err != nil {
-				return qdisc.Queue{}, err
+				return now, err
 			}
 		}
 	}

@@ -173,7 +173,8 @@ func unrestorable(q Qdisc) error {
 // so that it can be restored. all holds the queues and classes of the device. filtered reports whether a
 // queue has filters. Standing returns an error that states what could not be restored, unless setting want
 // would leave that unchanged.
-func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (qdisc.Queue, error) {
+func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Queue) (q qdisc.Queue,
+	err error) {
 	parent := cmp.Or(want.Parent, uint32(qdisc.HandleRoot))
 	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
 	withLeaf := slices.ContainsFunc(all, func(d Discipline) bool {
@@ -185,7 +186,7 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	case i < 0 && withLeaf:
 		return qdisc.Queue{Kind: qdisc.DefaultLeaf, Parent: parent}, nil
 	case i < 0:
-		return qdisc.Queue{}, fmt.Errorf("it has no class %s with a queue of its own",
+		return q, fmt.Errorf("it has no class %s with a queue of its own",
 			qdisc.HandleText(parent))
 	}
 
@@ -210,11 +211,11 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want qdisc.Qu
 	}
 
 	if why != "" || d.Queue.Kind == "" {
-		return qdisc.Queue{}, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
+		return q, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
 			cmp.Or(why, "its classes"))
 	}
 
-	q := d.Queue
+	q = d.Queue
 	q.Handle = d.Handle
 	q.Parent = want.Parent
 	return q, nil

@@ -147,14 +147,14 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 
 // NextHop returns the first neighbour on the path to an address. The hardware address of the neighbour is
 // known only if the kernel has resolved it recently.
-func NextHop(to netip.Addr) (Hop, error) {
+func NextHop(to netip.Addr) (h Hop, err error) {
 	r, l, err := routeTo(to)
 	if err != nil {
-		return Hop{}, err
+		return h, err
 	}
 
 	a := l.Attrs()
-	h := Hop{
+	h = Hop{
 		Device:   a.Name,
 		Index:    a.Index,
 		Kind:     l.Type(),
@@ -168,7 +168,7 @@ func NextHop(to netip.Addr) (Hop, error) {
 
 	list, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, familyOf(h.Addr)) })
 	if err != nil {
-		return Hop{}, explain(err, "list neighbours on %s", a.Name)
+		return h, explain(err, "list neighbours on %s", a.Name)
 	}
 
 	for _, n := range list {

@@ -170,15 +170,15 @@ func (c *Connection) lost(ctx context.Context) error {
 }
 
 // put copies the program to the first element of places where the machine can store and run it.
-func (c *Connection) put(ctx context.Context, program string) (place, error) {
+func (c *Connection) put(ctx context.Context, program string) (p place, err error) {
 	f, err := os.Open(program)
 	if err != nil {
-		return place{}, err
+		return p, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return place{}, err
+		return p, err
 	}
 
 	var why error

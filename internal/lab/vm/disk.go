@@ -50,19 +50,19 @@ const (
 )
 
 // ParseLogin parses METHOD or METHOD:USER. The default user is root.
-func ParseLogin(text string) (Login, error) {
+func ParseLogin(text string) (l Login, err error) {
 	method, user, named := strings.Cut(text, ":")
 	if !named {
 		user = "root"
 	}
 
 	if method != LoginSSH && method != LoginSerial {
-		return Login{}, fmt.Errorf("login %q: no such method", text)
+		return l, fmt.Errorf("login %q: no such method", text)
 	}
 
 	if user == "" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user,
 		func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return Login{}, fmt.Errorf("login %q: no user's name", text)
+		return l, fmt.Errorf("login %q: no user's name", text)
 	}
 
 	return Login{Method: method, User: user}, nil
@@ -131,15 +131,15 @@ const convert = "qemu-img convert -O qcow2 makes one of its own"
 
 // OpenDisk checks an image. It returns an error if a guest cannot boot from the image or if the image refers
 // to other files.
-func OpenDisk(file string) (Disk, error) {
+func OpenDisk(file string) (d Disk, err error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
-		return Disk{}, fmt.Errorf("read disk image: %w", err)
+		return d, fmt.Errorf("read disk image: %w", err)
 	}
 
 	f, format, err := openDisk(path, file)
 	if err != nil {
-		return Disk{}, err
+		return d, err
 	}
 
 	return Disk{File: path, Format: format}, f.Close()

@@ -61,22 +61,22 @@ func (r Recipe) say(format string, args ...any) {
 // An image consists of two parts. The base contains the kernel, its modules and tools for users, and is built
 // once for each set of packages. The other part is the program for the guest, which is packed whenever it
 // changes.
-func (r Recipe) Image(ctx context.Context) (Image, error) {
+func (r Recipe) Image(ctx context.Context) (img Image, err error) {
 	if _, err := machineOf(r.Arch); err != nil {
-		return Image{}, err
+		return img, err
 	}
 
 	if err := r.checkFiles(); err != nil {
-		return Image{}, err
+		return img, err
 	}
 
 	program, err := fileSum(r.Program)
 	if err != nil {
-		return Image{}, fmt.Errorf("read the guest's program: %w", err)
+		return img, fmt.Errorf("read the guest's program: %w", err)
 	}
 
 	if err := os.MkdirAll(r.Cache, 0o700); err != nil {
-		return Image{}, check.WithHint(fmt.Errorf("create the image cache: %w", err),
+		return img, check.WithHint(fmt.Errorf("create the image cache: %w", err),
 			"name a folder that can be written to, by XDG_CACHE_HOME")
 	}
 
@@ -88,12 +88,12 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 
 	unlock, err := r.lock(ctx)
 	if err != nil {
-		return Image{}, err
+		return img, err
 	}
 	defer unlock()
 	in, err := r.prepareBase(ctx)
 	if err != nil {
-		return Image{}, err
+		return img, err
 	}
 
 	if img, ok := r.cached(in, program); ok {
@@ -101,13 +101,13 @@ func (r Recipe) Image(ctx context.Context) (Image, error) {
 	}
 
 	if err := r.buildImage(in, program); err != nil {
-		return Image{}, err
+		return img, err
 	}
 
 	r.forgetOld(time.Now())
 	img, ok := r.cached(in, program)
 	if !ok {
-		return Image{}, fmt.Errorf("build the image: it is not in the cache %s, where it was just put",
+		return img, fmt.Errorf("build the image: it is not in the cache %s, where it was just put",
 			r.Cache)
 	}
 

@@ -70,10 +70,10 @@ func (r Recipe) remembered() (resolved, bool) {
 }
 
 // knownInputs returns the inputs if the cache contains a resolution that has not expired.
-func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
+func (r Recipe) knownInputs(now time.Time) (in inputs, ok bool) {
 	known, ok := r.remembered()
 	if !ok || now.After(known.Until) || known.Until.After(now.Add(listsAge)) {
-		return inputs{}, false
+		return in, false
 	}
 
 	in, err := r.withTree(known.Inputs)
@@ -83,7 +83,7 @@ func (r Recipe) knownInputs(now time.Time) (inputs, bool) {
 // findInputs returns the inputs. If knownInputs does not know them, it resolves the packages. If that fails,
 // it extends the validity of the last resolution by an hour. If the user provides a kernel and the system has
 // no apt, it continues without packages.
-func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
+func (r Recipe) findInputs(ctx context.Context) (in inputs, err error) {
 	now := time.Now()
 	if in, ok := r.knownInputs(now); ok {
 		return in, nil
@@ -96,23 +96,23 @@ func (r Recipe) findInputs(ctx context.Context) (inputs, error) {
 	case err == nil:
 		known.Inputs.Packages = items
 	case ctx.Err() != nil:
-		return inputs{}, err
+		return in, err
 	case isOld:
 		r.say("the packages may be outdated: %v", err)
 		known.Inputs, known.Until = old.Inputs, now.Add(time.Hour)
 	case r.Kernel != "" && errors.Is(err, host.ErrUnsupported):
 		r.say("the image has no shell, tools or openvpn: %v", err)
 	default:
-		return inputs{}, err
+		return in, err
 	}
 
 	b, err := json.Marshal(known)
 	if err != nil {
-		return inputs{}, err
+		return in, err
 	}
 
 	if err := writeWhole(r.resolvedFile(), b); err != nil {
-		return inputs{}, err
+		return in, err
 	}
 
 	return r.withTree(known.Inputs)

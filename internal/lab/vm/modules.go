@@ -193,20 +193,20 @@ type modinfo struct {
 }
 
 // readModinfo parses a module file and its .modinfo section.
-func readModinfo(file []byte) (*elf.File, modinfo, error) {
-	f, err := elf.NewFile(bytes.NewReader(file))
+func readModinfo(file []byte) (f *elf.File, m modinfo, err error) {
+	f, err = elf.NewFile(bytes.NewReader(file))
 	if err != nil {
-		return nil, modinfo{}, err
+		return nil, m, err
 	}
 
 	s := f.Section(".modinfo")
 	if s == nil || s.Type != elf.SHT_PROGBITS {
-		return nil, modinfo{}, fmt.Errorf("no section .modinfo: not a kernel module")
+		return nil, m, fmt.Errorf("no section .modinfo: not a kernel module")
 	}
 
 	b, err := s.Data()
 	if err != nil {
-		return nil, modinfo{}, err
+		return nil, m, err
 	}
 
 	return f, parseModinfo(string(b)), nil
