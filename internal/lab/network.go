@@ -93,9 +93,7 @@ func (l *Lab) outer(end, ip int) (netip.Addr, error) {
 }
 
 // FarMayOpen reports whether the far node may open connections to the near node.
-func (l *Lab) FarMayOpen(ip int) bool {
-	return l.network == nil || l.network.mutual || l.network.farOpens == ip
-}
+func (l *Lab) FarMayOpen(ip int) bool { return l.Mutual() || l.network.farOpens == ip }
 
 // Mutual reports whether both ends may open connections with both IP versions. They may if both run our
 // agents.
@@ -145,10 +143,10 @@ func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
 // DataPorts returns the ports for data. ok is false if the network belongs to the lab.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
-	if l.network == nil {
-		return DataPorts{}, false
+	if l.network != nil {
+		p = l.network.ports
 	}
-	return l.network.ports, true
+	return p, l.network != nil
 }
 
 // Tag returns a text that distinguishes the packets of a trial from others. On a shared network, the text is
@@ -201,12 +199,12 @@ func (l *Lab) Hops(ip int) (out []netip.Addr) {
 }
 
 // Neighbor returns the port at the other end of the first link of a node.
-func (l *Lab) Neighbor(node string) (record.TopoPort, bool) {
+func (l *Lab) Neighbor(node string) (port record.TopoPort, ok bool) {
 	i, e, ok := l.plan.linkOf(node, "")
-	if !ok {
-		return record.TopoPort{}, false
+	if ok {
+		port = l.Topology.Links[i].Ends[1-e]
 	}
-	return l.Topology.Links[i].Ends[1-e], true
+	return port, ok
 }
 
 // Management returns the device through which a node is reached. It returns "" if the device is unknown or

@@ -214,12 +214,9 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 }
 
 func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
-	n = &Node{
-		Name:    node,
-		Given:   untouched(node, "").Given,
-		Sysctls: r.sysctls,
-		Facts:   record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated},
-	}
+	n = untouched(node, record.ClockRelated)
+	n.Facts.Fixed = ""
+	n.Sysctls = r.sysctls
 	m := r.machine(node)
 	switch m.At {
 	case "":

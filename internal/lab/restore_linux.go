@@ -122,28 +122,18 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	guarded := map[site]bool{} // nodes with guards that may still have settings to undo
 	var noteErr error
 	for _, e := range s.Entries {
-		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
-			continue // the guard ends with its lab
-		}
-
-		if e.Kind == journal.KindMachines && failed {
-			continue // the next attempt needs the locations
-		}
-
-		if e.Kind == journal.KindPlace && failed {
+		text := ""
+		undoErr := error(nil)
+		switch {
+		case e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode, // the guard ends with its lab
+			e.Kind == journal.KindMachines && failed, // the next attempt needs the locations
+			e.Kind == journal.KindGuard && guarded[site{e.Lab, e.Node}]:
+			continue
+		case e.Kind == journal.KindPlace && failed:
 			err = errors.Join(err, check.WithHint(fmt.Errorf("owner %s: the labgrid place that %s holds "+
 				"stays acquired, because not everything could be undone", s.Owner, e.Holder),
 				"restore again; or, to release it all the same: labgrid-client -p PLACE release"))
 			continue
-		}
-
-		if e.Kind == journal.KindGuard && guarded[site{e.Lab, e.Node}] {
-			continue
-		}
-
-		text := ""
-		undoErr := error(nil)
-		switch {
 		case e.Kind == journal.KindMachines: // all settings on the machines have been undone
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
 		case e.Kind == journal.KindGuard:
