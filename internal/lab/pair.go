@@ -370,17 +370,12 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 
 // elsewhere contains addresses that are reserved for documentation (RFC 5737, RFC 3849). The route to them is
 // the default route.
-var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
-	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
+var elsewhere = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
 // OwnAddresses returns the addresses of this machine. The source addresses for packets to the Internet come
 // first, and the addresses of the loopback device come last.
 func OwnAddresses() ([]netip.Addr, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the machine's addresses: %w", err)
-	}
-
+	all, err := kernel.OwnAddresses()
 	var out, loop []netip.Addr
 	for _, far := range elsewhere {
 		if a, err := sourceTo(far); err == nil && usable(a) {
@@ -389,15 +384,14 @@ func OwnAddresses() ([]netip.Addr, error) {
 	}
 
 	for _, a := range all {
-		p, err := netip.ParsePrefix(a.String())
 		switch {
-		case err != nil || !usable(p.Addr()) || slices.Contains(out, p.Addr().Unmap()):
-		case p.Addr().IsLoopback():
-			loop = append(loop, p.Addr().Unmap())
+		case !usable(a) || slices.Contains(out, a):
+		case a.IsLoopback():
+			loop = append(loop, a)
 		default:
-			out = append(out, p.Addr().Unmap())
+			out = append(out, a)
 		}
 	}
 
-	return append(out, loop...), nil
+	return append(out, loop...), err
 }

@@ -69,11 +69,10 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 }
 
 // alone discovers the ports of a router in a lab without ends. The LAN port is the device towards the
-// controller. The WAN port is the device of the default route. To find this device, the function looks up the
-// routes to addresses that are reserved for documentation (RFC 5737, RFC 3849). If only one of the two
-// devices is known, it is used for both ports.
+// controller. The WAN port is the device of the default route. If only one of the two devices is known, it is
+// used for both ports.
 func (x *surveyed) alone(ctx context.Context, router string) error {
-	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
+	f, err := x.ask(ctx, router, elsewhere...)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -41,21 +39,15 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 		out.Ways = append(out.Ways, w)
 	}
 
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return out, fmt.Errorf("list the machine's addresses: %w", err)
-	}
-
+	all, err := kernel.OwnAddresses()
 	for _, a := range all {
-		p, err := netip.ParsePrefix(a.String())
-		at := p.Addr().Unmap()
-		if err == nil && at.IsGlobalUnicast() && !slices.Contains(out.Own, at) {
-			out.Own = append(out.Own, at)
+		if a.IsGlobalUnicast() {
+			out.Own = append(out.Own, a)
 		}
 	}
 
 	out.Machine = machineOf()
-	return out, nil
+	return out, err
 }
 
 func machineOf() string {

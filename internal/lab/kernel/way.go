@@ -4,7 +4,25 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
+
+// OwnAddresses returns the addresses of this machine, each once.
+func OwnAddresses() (out []netip.Addr, err error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+
+	for _, text := range all {
+		p, err := netip.ParsePrefix(text.String())
+		if a := p.Addr().Unmap(); err == nil && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+
+	return out, nil
+}
 
 // RouteDevice returns the device of the route to an address.
 func RouteDevice(to netip.Addr) (string, error) {
