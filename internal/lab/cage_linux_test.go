@@ -27,7 +27,7 @@ func TestCage(t *testing.T) {
 	c, err := newCage(&g, at("console"), 7)
 	must(t, err)
 	defer c.close()
-	args := strings.Join(g.Args("router", nil, nil, c.console), " ")
+	args := strings.Join(g.Args("router", nil, c.console), " ")
 	if strings.Contains(args, dir) || len(c.files) != 3 || c.console != "/proc/self/fd/9" ||
 		!strings.Contains(args, "-kernel /proc/self/fd/7 -initrd /proc/self/fd/8") {
 		t.Errorf("got %d files and %s, want descriptors only", len(c.files), args)
@@ -113,7 +113,7 @@ func TestGuestsAreFound(t *testing.T) {
 		must(t, err)
 		child, err := host.Spawn{
 			Program: program,
-			Args:    g.Args("router", nil, nil, c.console),
+			Args:    g.Args("router", nil, c.console),
 			Files:   c.files,
 			Bound:   true,
 		}.Start()

@@ -491,20 +491,14 @@ func Down(dir string, i Info) error {
 		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
 	}
 
-	// Use a pidfd, because it always refers to the same process, unlike a PID.
-	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
-		defer unix.Close(fd)
-		if i.Alive() {
-			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
+	// Look up the process before Alive, because p always refers to the same process, unlike the PID.
+	p, err := os.FindProcess(i.Pid)
+	if err == nil && i.Alive() {
+		err = p.Kill()
+	}
 
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("take down lab %s: %w", i.ID, err)
-		}
-	} else if i.Alive() { // Linux before 5.3 has no pidfd_open
-		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("take down lab %s: %w", i.ID, err)
-		}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("take down lab %s: %w", i.ID, err)
 	}
 
 	// Do not wait until a zombie is reaped, because its namespaces are already gone.

@@ -265,11 +265,6 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		return nil, err
 	}
 
-	fds := make([]int, len(m.taps))
-	for i := range fds {
-		fds[i] = 3 + i
-	}
-
 	g := m.q.Guest
 	files := m.taps
 	g.KVM = kvm
@@ -318,8 +313,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	defer cage.close()
 	child, err := host.Spawn{
 		Program: g.Program(),
-		Args: append(cage.words, g.Args(m.node, fds, m.macs,
-			cage.console)...),
+		Args:    append(cage.words, g.Args(m.node, m.macs, cage.console)...),
 		Files:   slices.Concat(files, cage.files),
 		Stderr:  log,
 		Bound:   true,

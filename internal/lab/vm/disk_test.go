@@ -175,7 +175,7 @@ func TestForeignArgs(t *testing.T) {
 		AgentFD:    5,
 		TerminalFD: 6,
 	})
-	words := strings.Join(g.Args("router", nil, nil, "/c,d"), " ")
+	words := strings.Join(g.Args("router", nil, "/c,d"), " ")
 	for _, want := range []string{
 		"-add-fd fd=4,set=1", "snapshot=on,format=qcow2,file=/dev/fdset/1",
 		"restrict=on,hostfwd=tcp:127.0.0.1:2222-:22",

@@ -108,10 +108,10 @@ func HardwareAddr(n, i int) net.HardwareAddr {
 	return net.HardwareAddr{2, 0, 0, 0, byte(n + 1), byte(i + 1)}
 }
 
-// Args returns the command line of QEMU. taps are file descriptors in the QEMU process, in the order of macs.
-// The console output of the guest is appended to the file console. The port of the agent is connected to
-// standard input and output.
-func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console string) []string {
+// Args returns the command line of QEMU. In the QEMU process, the file descriptors from 3 on are the taps of
+// the ports with the hardware addresses macs. The console output of the guest is appended to the file
+// console. The port of the agent is connected to standard input and output.
+func (g Guest) Args(name string, macs []net.HardwareAddr, console string) []string {
 	b := boards[g.Image.Arch]
 	accel := "tcg"
 	mitigations := "off" // under emulation, mitigations take CPU time but protect nothing
@@ -142,13 +142,13 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 			cmp.Or(g.Mitigations, mitigations))
 	}
 
-	for i, fd := range taps {
-		device := fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, macs[i])
+	for i, mac := range macs {
+		device := fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, mac)
 		if b.slots != nil {
 			device += ",addr=" + b.slots[i]
 		}
 
-		a = append(a, "-netdev", fmt.Sprintf("tap,id=n%d,fd=%d", i, fd), "-device", device)
+		a = append(a, "-netdev", fmt.Sprintf("tap,id=n%d,fd=%d", i, 3+i), "-device", device)
 	}
 
 	return a

@@ -45,7 +45,7 @@ func TestMitigations(t *testing.T) {
 		told, want string
 	}{{false, "", "off"}, {true, "", "auto"}, {true, "off", "off"}, {false, "auto", "auto"}} {
 		g := Guest{Image: Image{Arch: "amd64"}, KVM: tt.kvm, Mitigations: tt.told}
-		words := strings.Fields(strings.Join(g.Args("g", nil, nil, "console"), " "))
+		words := strings.Fields(strings.Join(g.Args("g", nil, "console"), " "))
 		if !slices.Contains(words, "mitigations="+tt.want) {
 			t.Errorf("KVM %t, told %q: got %q, want mitigations=%s", tt.kvm, tt.told, words, tt.want)
 		}
