@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -75,36 +76,26 @@ func pump(r io.Reader, s host.Session, wrap func([]byte) any) {
 
 // NewHost returns a Host for the machine on which agent a runs, so that a driver can run its commands there.
 // The Host runs commands with VerbExec, and reads and writes files with cat.
-func NewHost(name string, a host.Agent) host.Host { return remote{name, a} }
-
-type remote struct {
-	name  string
-	agent host.Agent
+func NewHost(name string, a host.Agent) host.Host {
+	return host.ByCommand(name, func(ctx context.Context, c host.Command) (host.Process, error) {
+		p, err := start(ctx, a, c)
+		if err != nil {
+			return nil, fmt.Errorf("start %s on %s: %w", c.Path, name, err)
+		}
+		return p, nil
+	})
 }
 
-func (r remote) Name() string { return r.name }
-
-func (r remote) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	return host.ReadByCommand(ctx, r, path)
-}
-
-func (r remote) WriteFile(ctx context.Context, path string, data []byte) error {
-	return host.WriteByCommand(ctx, r, path, data)
-}
-
-func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	if len(c.Files) > 0 {
-		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, r.name, host.ErrUnsupported)
-	}
-
+// start starts a command on the machine of agent a.
+func start(ctx context.Context, a host.Agent, c host.Command) (*remoteProcess, error) {
 	args := append([]string{c.Path}, c.Args...)
 	if len(c.Env) > 0 {
-		args = append(append([]string{"env"}, c.Env...), args...)
+		args = slices.Concat([]string{"env"}, c.Env, args)
 	}
 
-	s, err := r.agent.Open(ctx, VerbExec, Exec{Args: args})
+	s, err := a.Open(ctx, VerbExec, Exec{Args: args})
 	if err != nil {
-		return nil, fmt.Errorf("start %s on %s: %w", c.Path, r.name, err)
+		return nil, err
 	}
 
 	p := &remoteProcess{session: s, stop: context.AfterFunc(ctx, func() { s.Close() })}

@@ -3,9 +3,38 @@ package host
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"strings"
 )
+
+// ByCommand returns a Host for a machine that only executes commands. start starts a command there. The Host
+// reads and writes files with ReadByCommand and WriteByCommand.
+func ByCommand(name string, start func(ctx context.Context, c Command) (Process, error)) Host {
+	return commanded{name, start}
+}
+
+type commanded struct {
+	name  string
+	start func(ctx context.Context, c Command) (Process, error)
+}
+
+func (h commanded) Name() string { return h.name }
+
+func (h commanded) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	return ReadByCommand(ctx, h, path)
+}
+
+func (h commanded) WriteFile(ctx context.Context, path string, data []byte) error {
+	return WriteByCommand(ctx, h, path, data)
+}
+
+func (h commanded) Start(ctx context.Context, c Command) (Process, error) {
+	if len(c.Files) > 0 {
+		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, h.name, ErrUnsupported)
+	}
+	return h.start(ctx, c)
+}
 
 // ReadByCommand reads a file with cat, on machines that only execute commands. If the file is missing or
 // unreadable, the error wraps fs.ErrNotExist or fs.ErrPermission.

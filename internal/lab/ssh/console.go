@@ -101,21 +101,11 @@ func parseResource(text string) (f Facts) {
 // Commands returns the machine as a host that runs commands on its RouterOS console, each in a separate
 // session. The Path of a command is the line to execute, and its Args must be empty. The host does not
 // support files.
-func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
-
-type consoled struct{ machine }
-
-func (m consoled) ReadFile(_ context.Context, path string) ([]byte, error) {
-	return nil, fmt.Errorf("read %s on %s: %w", path, m.Name(), host.ErrUnsupported)
-}
-
-func (m consoled) WriteFile(_ context.Context, path string, _ []byte) error {
-	return fmt.Errorf("write %s on %s: %w", path, m.Name(), host.ErrUnsupported)
-}
-
-func (m consoled) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	if len(c.Args)+len(c.Env)+len(c.Files) > 0 {
-		return nil, fmt.Errorf("start %s on %s: %w: it has no shell", c.Path, m.Name(), host.ErrUnsupported)
-	}
-	return m.session(ctx, c.Path, c.Stdin)
+func (c *Connection) Commands() host.Host {
+	return host.ByCommand(c.String(), func(ctx context.Context, run host.Command) (host.Process, error) {
+		if len(run.Args)+len(run.Env) > 0 {
+			return nil, fmt.Errorf("start %s on %s: %w: it has no shell", run.Path, c, host.ErrUnsupported)
+		}
+		return c.session(ctx, run.Path, run.Stdin)
+	})
 }

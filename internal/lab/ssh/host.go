@@ -3,7 +3,6 @@ package ssh
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,55 +11,39 @@ import (
 )
 
 // Shell returns the machine as a host that runs commands, as root if possible, each in a separate session.
-func (c *Connection) Shell() host.Host { return machine{c} }
+func (c *Connection) Shell() host.Host {
+	return host.ByCommand(c.String(), func(ctx context.Context, run host.Command) (host.Process, error) {
+		words := []string{"exec"}
+		if !c.Root && c.Sudo {
+			words = append(words, "sudo", "-n")
+		}
 
-type machine struct{ c *Connection }
+		if len(run.Env) > 0 {
+			words = append(words, "env")
+		}
 
-func (m machine) Name() string { return m.c.String() }
+		for _, w := range slices.Concat(run.Env, []string{run.Path}, run.Args) {
+			words = append(words, host.Quote(w))
+		}
 
-func (m machine) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	return host.ReadByCommand(ctx, m, path)
-}
-
-func (m machine) WriteFile(ctx context.Context, path string, data []byte) error {
-	return host.WriteByCommand(ctx, m, path, data)
-}
-
-func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	if len(c.Files) > 0 {
-		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, m.Name(), host.ErrUnsupported)
-	}
-
-	words := []string{"exec"}
-	if !m.c.Root && m.c.Sudo {
-		words = append(words, "sudo", "-n")
-	}
-
-	if len(c.Env) > 0 {
-		words = append(words, "env")
-	}
-
-	for _, w := range slices.Concat(c.Env, []string{c.Path}, c.Args) {
-		words = append(words, host.Quote(w))
-	}
-
-	return m.session(ctx, commandLine(words), c.Stdin)
+		return c.session(ctx, commandLine(words), run.Stdin)
+	})
 }
 
 // session runs a command line on the machine in a separate session.
-func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
-	if err := m.c.flood(); err != nil {
+func (c *Connection) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
+	if err := c.flood(); err != nil {
 		return nil, err
 	}
 
-	args, dir := m.c.args("-oControlMaster=no", m.c.marked(line))
+	args, dir := c.args("-oControlMaster=no", c.marked(line))
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: dir, Stdin: stdin, Args: args})
 	if err != nil {
 		return nil, err
 	}
 
-	b := &process{Process: p, c: m.c}
-	b.out = m.c.own(&metered{p.Stdout(), b, allowance{atOnce: printedAtOnce, perTime: printedPerTime}})
+	b := &process{Process: p, c: c}
+	b.out = c.own(&metered{p.Stdout(), b, allowance{atOnce: printedAtOnce, perTime: printedPerTime}})
 	b.err = &metered{p.Stderr(), b, allowance{atOnce: heardAtOnce, perTime: heardPerTime}}
 	return b, nil
 }
