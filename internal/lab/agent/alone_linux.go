@@ -3,11 +3,10 @@ package agent
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,14 +45,8 @@ type alone struct {
 
 // take reserves the machine. It returns errTaken if another controller has it.
 func (a *alone) take(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.lock != nil {
-		return nil
-	}
-
-	return waitAlone(ctx, func() error {
-		name := fmt.Sprintf("%s%d-%s", aloneName, os.Getpid(), rand.Text())
+	return a.wait(ctx, func() error {
+		name := fmt.Sprintf("%s%d-%x", aloneName, os.Getpid(), rand.Uint64())
 		l, err := net.Listen("unix", name)
 		if err != nil {
 			return fmt.Errorf("take the machine for one controller: %w", err)
@@ -70,32 +63,29 @@ func (a *alone) take(ctx context.Context) error {
 
 // free returns errTaken if another controller has reserved the machine. It reserves nothing.
 func (a *alone) free(ctx context.Context) error {
+	return a.wait(ctx, func() error { return others("") })
+}
+
+var errTaken = errors.New("another controller has set something on this machine")
+
+// wait calls the function try repeatedly until it returns nil or an error other than errTaken, but not for
+// longer than aloneWait. The pauses are random, so that two controllers do not collide repeatedly. If the
+// machine is already reserved for our controller, wait returns nil at once.
+func (a *alone) wait(ctx context.Context, try func() error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lock != nil {
 		return nil
 	}
 
-	return waitAlone(ctx, func() error { return others("") })
-}
-
-var errTaken = errors.New("another controller has set something on this machine")
-
-// waitAlone calls the function try repeatedly until it returns nil or an error other than errTaken, but not
-// for longer than aloneWait. The pauses are random, so that two controllers do not collide repeatedly.
-func waitAlone(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(aloneWait); ; {
 		err := try()
 		if !errors.Is(err, errTaken) || time.Now().After(end) {
 			return err
 		}
 
-		more, randErr := rand.Int(rand.Reader, big.NewInt(200))
-		if randErr != nil {
-			return randErr
-		}
-
-		if err := host.Pause(ctx, time.Duration(100+more.Int64())*time.Millisecond); err != nil {
+		pause := 100*time.Millisecond + rand.N(200*time.Millisecond)
+		if err := host.Pause(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -161,7 +151,7 @@ func trusted(path string) bool {
 // the guard of an agent.
 func holds(pid, inode string) bool {
 	dir := "/proc/" + pid
-	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
+	if !isNumber(pid) || !trusted(dir) {
 		return false
 	}
 
@@ -180,6 +170,8 @@ func holds(pid, inode string) bool {
 	return false
 }
 
+func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
 // guards reports whether dir belongs to a driver's guard that has settings to undo in the network namespace
 // net.
 func guards(dir, net string) bool {
@@ -194,7 +186,7 @@ func guards(dir, net string) bool {
 
 	b, err := os.ReadFile(dir + "/pid")
 	pid, _, _ := strings.Cut(string(b), "\n")
-	if err != nil || strings.Trim(pid, "0123456789") != "" || pid == "" {
+	if err != nil || !isNumber(pid) {
 		return false
 	}
 
