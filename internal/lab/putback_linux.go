@@ -180,10 +180,6 @@ func (o *remotes) lab(id string) (*Lab, error) {
 		return nil, err
 	}
 
-	if o.labs == nil {
-		o.labs = map[string]*Lab{}
-	}
-
 	o.labs[id] = l
 	return l, nil
 }

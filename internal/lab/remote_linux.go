@@ -107,7 +107,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 		}
 		return r.survey(ctx, l)
 	}
-	if err := l.free(ctx); err != nil {
+	if err := l.each(ctx, func(n *Node) error { return n.free(ctx) }); err != nil {
 		return nil, err
 	}
 
@@ -116,21 +116,6 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	}
 
 	return l, nil
-}
-
-// free returns an error if another controller has changed settings on a machine of the lab.
-func (l *Lab) free(ctx context.Context) error {
-	for _, name := range l.Nodes() {
-		n, err := l.Node(ctx, name)
-		if err == nil {
-			err = n.free(ctx)
-		}
-
-		if err != nil {
-			return fmt.Errorf("node %s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // free returns an error if another controller has changed settings on the node. own lists the names of our

@@ -111,22 +111,32 @@ func (l *Lab) Clear(ctx context.Context) error {
 // to the lab, it also rediscovers the path and the devices on the path. Call Clear first.
 func (l *Lab) Rediscover(ctx context.Context) error {
 	_, _ = l.Reconnect(ctx) // errors are ignored, because they are expected here
+	err := l.each(ctx, func(n *Node) error {
+		if !n.HasAgent() && !n.HasDriver() {
+			return nil
+		}
+		return l.gone(ctx, n)
+	})
+	if err == nil && l.again != nil {
+		err = l.again(ctx)
+	}
+
+	return err
+}
+
+// each calls the function do for each node until it returns an error.
+func (l *Lab) each(ctx context.Context, do func(n *Node) error) error {
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
-		if err == nil && (n.HasAgent() || n.HasDriver()) {
-			err = l.gone(ctx, n)
+		if err == nil {
+			err = do(n)
 		}
 
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 	}
-
-	if l.again == nil {
-		return nil
-	}
-
-	return l.again(ctx)
+	return nil
 }
 
 // reconnect reconnects to nodes whose agents are gone, and returns the names of these nodes.

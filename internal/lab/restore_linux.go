@@ -108,7 +108,7 @@ func outOfReach(s *journal.Stale) error {
 // attempt does not revert changes that others have made since. If it has undone all entries, it ignores
 // errors in recording this, because it removes the journal.
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
-	machines := remotes{dir: labDir, agents: agents, of: s}
+	machines := remotes{labDir, agents, s, map[string]*Lab{}}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
 	// Undo settings first, then dismiss guards, and finally remove the locations of the machines.
 	// A place is released last, and only if all settings have been undone, because others may use its
