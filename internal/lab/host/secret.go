@@ -3,7 +3,6 @@ package host
 import (
 	"crypto/rand"
 	"fmt"
-	"log/slog"
 )
 
 // Secret holds a key or pairing code that must never be printed, logged or stored. All its formatting methods
@@ -43,7 +42,5 @@ func (s Secret) read() []byte {
 // Format writes a placeholder for every verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-func (Secret) String() string               { return redacted }
-func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+// MarshalText returns a placeholder, in JSON and logs, too.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
