@@ -78,12 +78,16 @@ func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // ShellWord returns word in the form in which a user can paste it into a shell. It quotes word only if
 // necessary.
 func ShellWord(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("%+,-./:=@_", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+	if word != "" && Plain(word, "%+,-./:=@_") {
 		return word
 	}
 	return Quote(word)
+}
+
+// Plain reports whether text contains only ASCII letters, digits and the given other characters.
+func Plain(text, others string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune(others, r))
+	})
 }

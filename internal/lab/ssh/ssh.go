@@ -85,12 +85,7 @@ func Parse(text string) (d Destination, err error) {
 }
 
 // wordLike reports whether text is a plausible user name or host name.
-func wordLike(text string) bool {
-	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("._-%", r))
-	})
-}
+func wordLike(text string) bool { return text != "" && text[0] != '-' && host.Plain(text, "._-%") }
 
 func (d Destination) String() string {
 	text := d.Host
