@@ -17,35 +17,27 @@ const natTable = "nat"
 
 // ReadNAT returns the mode of our address translation.
 func ReadNAT() (NATMode, error) {
-	mode := NATOff
-	err := onFilter(func(f filter) error {
-		t, err := f.table(natTable, nftables.TableFamilyIPv4)
-		if err != nil || t == nil {
-			return err
-		}
-
-		mode = NATMasquerade
-		forward, err := f.hasChain(t, "prerouting")
-		if forward {
-			mode = NATForward
-		}
-
-		return err
-	})
-	if err != nil {
-		return "", explain(err, "read nat")
+	f := newFilter()
+	t, err := f.table(natTable, nftables.TableFamilyIPv4)
+	if err != nil || t == nil {
+		return NATOff, explain(err, "read nat")
 	}
 
-	return mode, nil
+	mode := NATMasquerade
+	forward, err := f.hasChain(t, "prerouting")
+	if forward {
+		mode = NATForward
+	}
+
+	return mode, explain(err, "read nat")
 }
 
 // SetNAT replaces our address translation. It deletes the conntrack entries of connections to the forwarded
 // ports. The translation of other connections remains.
 func SetNAT(n NAT) error {
-	return explain(onFilter(func(f filter) error {
-		return inOrder(func() error { return f.remove(natTable) },
-			func() error { return f.addNAT(natTable, n) }, forgetConnections)
-	}), "set nat %s", n.Mode)
+	f := newFilter()
+	return explain(inOrder(func() error { return f.remove(natTable) },
+		func() error { return f.addNAT(natTable, n) }, forgetConnections), "set nat %s", n.Mode)
 }
 
 // ProbeNAT adds an address translation for a nonexistent port and deletes it again. This tests the kernel

@@ -29,13 +29,9 @@ type Table[T any] struct {
 
 // Read returns the current state. It returns an error if the table exists but was not created by Set.
 func (t Table[T]) Read() (v4 T, err error) {
-	var none, v6 T
-	f, err := openFilter()
-	if err == nil {
-		v4, err = t.read(f, nftables.TableFamilyIPv4)
-	}
-
-	if err == nil {
+	var v6 T
+	f := newFilter()
+	if v4, err = t.read(f, nftables.TableFamilyIPv4); err == nil {
 		v6, err = t.read(f, nftables.TableFamilyIPv6)
 	}
 
@@ -43,24 +39,19 @@ func (t Table[T]) Read() (v4 T, err error) {
 		err = fmt.Errorf("IPv4 has %+v, IPv6 %+v, want the same", v4, v6)
 	}
 
-	if err != nil {
-		return none, explain(err, "read %s", t.name)
-	}
-
-	return v4, nil
+	return v4, explain(err, "read %s", t.name)
 }
 
 // Set replaces the current state and verifies the new one. After an error, the table does not exist.
 func (t Table[T]) Set(want T) error {
 	var nothing T
-	return explain(onFilter(func(f filter) error {
-		return replaced(want, t.same, func() error { return f.remove(t.name) }, func() error {
-			if t.same(want, nothing) {
-				return nil
-			}
-			return t.add(f, t.name, true, want)
-		}, t.Read)
-	}), "set %s", t.name)
+	f := newFilter()
+	return explain(replaced(want, t.same, func() error { return f.remove(t.name) }, func() error {
+		if t.same(want, nothing) {
+			return nil
+		}
+		return t.add(f, t.name, true, want)
+	}, t.Read), "set %s", t.name)
 }
 
 // Probe adds a table without hooks for the given state, and deletes it again. This tests the kernel.
@@ -70,28 +61,15 @@ func (t Table[T]) Probe(like T) error {
 	}), "probe %s", t.name)
 }
 
-// filter accesses nftables.
+// filter accesses nftables. It opens a connection for each request.
 type filter struct{ conn *nftables.Conn }
 
-func openFilter() (filter, error) {
-	c, err := nftables.New()
-	return filter{c}, filterError(err)
-}
-
-// onFilter opens a connection to nftables, passes it to the function steps, and closes it.
-func onFilter(steps func(f filter) error) error {
-	f, err := openFilter()
-	if err != nil {
-		return err
-	}
-	return steps(f)
-}
+func newFilter() filter { return filter{&nftables.Conn{}} }
 
 // probeFilter adds a table that no packet passes, and deletes it again. This tests the kernel.
 func probeFilter(add func(f filter, table string) error) error {
-	return onFilter(func(f filter) error {
-		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
-	})
+	f := newFilter()
+	return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
 }
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
