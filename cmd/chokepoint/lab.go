@@ -316,7 +316,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 Labs whose owner is alive are never touched.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer p.Dirs.ClearRuntime()
-			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), p.AgentProgram, p.Dirs.AllLabs()...)
+			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), "", p.AgentProgram, p.Dirs.AllLabs()...)
 			var b builder
 			for _, u := range r.Undone {
 				b.printf("%s\n", u)

@@ -215,7 +215,7 @@ func (a *App) reportUnstored(after string, stored map[string]bool) {
 
 // putBack undoes the changes that a killed run left behind.
 func (a *App) putBack(ctx context.Context, run record.Run) error {
-	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
+	r, err := lab.Restore(ctx, a.Dirs.Journals(), run.ID, a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
 		a.noteText(text)
 	}
@@ -237,7 +237,7 @@ func (a *App) RestoreAll(ctx context.Context) error {
 		return err
 	}
 	defer a.Dirs.ClearRuntime()
-	r, err := lab.Restore(ctx, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
+	r, err := lab.Restore(ctx, a.Dirs.Journals(), "", a.AgentProgram, a.Dirs.AllLabs()...)
 	for _, text := range r.Undone {
 		a.noteText(text)
 	}

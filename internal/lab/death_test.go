@@ -87,7 +87,7 @@ func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 		}
 
 		t.Logf("gone %s after the controller", time.Since(died))
-		got, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
+		got, err := lab.Restore(labtest.Context(t), dir+"/journal", "", nil, dir+"/labs")
 		if err != nil {
 			t.Errorf("restore: %v", err)
 		}
@@ -172,7 +172,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 		t.Fatalf("with the guest's agent killed: queue length %s, want the guest's %s", got, aSetting.Value)
 	}
 
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", "", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"guest"}) {
 		t.Errorf("restore while the guest lives: got %+v, %v, want nothing undone", restored, err)
 	}
@@ -187,7 +187,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 		t.Errorf("restore while another run has the lab: queue length %s, want it untouched", got)
 	}
 
-	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
+	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", "", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0],
 		"put back txqueuelen="+before) {
 		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
@@ -209,7 +209,7 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 	t.Helper()
 	j := newJournal(t, t.TempDir(), "another")
 	another := attach(t, dir+"/labs", j)
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", "", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Held, []string{"kept"}) {
 		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone",
 			restored, err)
@@ -222,7 +222,7 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	dir := t.TempDir()
 	l, j := upForwardIn(t, dir)
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", "", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
 		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
 	}
@@ -245,7 +245,7 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 				restored <- err
 				return
 			default:
-				_, again := lab.Restore(t.Context(), dir+"/journal", nil, dir+"/labs")
+				_, again := lab.Restore(t.Context(), dir+"/journal", "", nil, dir+"/labs")
 				err = errors.Join(err, again)
 			}
 		}

@@ -37,20 +37,10 @@ type Program func(ctx context.Context, arch string) (path string, err error)
 // Restore undoes the changes of owners that are no longer running: it takes down their labs, and restores
 // their settings in detached labs and on real machines. It does not affect labs of running owners, and does
 // not take down detached labs. It keeps journals that are damaged or contain changes that could not be
-// undone. labDirs lists the directories in which this user's labs are created now, or may have been created
-// before. agents provides the agent for real machines.
-func Restore(ctx context.Context, journalDir string, agents Program, labDirs ...string) (Restored, error) {
-	return restore(ctx, journalDir, agents, labDirs, nil)
-}
-
-// RestoreOwner is like Restore, but for a single owner.
-func RestoreOwner(ctx context.Context, owner, journalDir string, agents Program, labDirs ...string) (Restored,
-	error) {
-	return restore(ctx, journalDir, agents, labDirs, func(name string) bool { return name == owner })
-}
-
-func restore(ctx context.Context, journalDir string, agents Program, labDirs []string,
-	wanted func(owner string) bool) (out Restored, err error) {
+// undone. If owner is not "", Restore considers only this owner. labDirs lists the directories in which this
+// user's labs are created now, or may have been created before. agents provides the agent for real machines.
+func Restore(ctx context.Context, journalDir, owner string, agents Program, labDirs ...string) (out Restored,
+	err error) {
 	lock, err := journal.Lock(ctx, journalDir)
 	if lock != nil {
 		defer lock.Close()
@@ -60,7 +50,8 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	var stale []*journal.Stale
 	swept := labDirs[:1:1] // directories to sweep
 	if err == nil {
-		stale, out.Living, err = journal.FindStale(journalDir, wanted)
+		stale, out.Living, err = journal.FindStale(journalDir,
+			func(name string) bool { return owner == "" || name == owner })
 	}
 
 	for _, s := range stale {

@@ -61,7 +61,7 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	must(t, os.Symlink(theirs, filepath.Join(labs, "a")))
 	path := plant(t, dir, "", "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
 		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
-	r, err := Restore(t.Context(), filepath.Dir(path), nil, labs)
+	r, err := Restore(t.Context(), filepath.Dir(path), "", nil, labs)
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("restore: got %+v, %v, want the lab taken down", r, err)
 	}
@@ -105,7 +105,7 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := plant(t, dir, tt.boot, "", tt.entry)
-			r, err := Restore(t.Context(), filepath.Dir(path), nil, filepath.Join(dir, "labs"))
+			r, err := Restore(t.Context(), filepath.Dir(path), "", nil, filepath.Join(dir, "labs"))
 			_, gone := os.Stat(path)
 			if tt.want == "" && (err != nil || gone == nil || len(r.Undone) != 1 ||
 				!strings.HasPrefix(r.Undone[0], "forgot ")) {
@@ -140,7 +140,7 @@ func TestRestoreKeepsPlaceOfChangedMachines(t *testing.T) {
 			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 			t.Setenv("PLAYED", dir)
 			path := plant(t, dir, "", "", place, fmt.Sprintf(setting, tt.node))
-			r, err := Restore(t.Context(), filepath.Dir(path), nil, filepath.Join(dir, "labs"))
+			r, err := Restore(t.Context(), filepath.Dir(path), "", nil, filepath.Join(dir, "labs"))
 			acquired, _ := os.ReadFile(filepath.Join(dir, "acquired"))
 			if string(acquired) != tt.left {
 				t.Errorf("got %+v, %v; board-7 is held by %q, want %q", r, err, acquired, tt.left)
@@ -171,7 +171,7 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 	theirs := filepath.Join(dir, "job", "chokepoint", "labs")
 	must(t, os.MkdirAll(filepath.Join(theirs, "a"), 0o700))
 	path := plant(t, dir, "", theirs, entry)
-	_, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
+	_, err := Restore(t.Context(), filepath.Dir(path), "", nil, dir+"/labs")
 	want := "XDG_RUNTIME_DIR=" + dir + "/job"
 	if err == nil || !strings.Contains(check.HintOf(err), want) {
 		t.Errorf("elsewhere: got %v, hint %q, want a hint with %s", err, check.HintOf(err), want)
@@ -183,7 +183,7 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 		}
 	}
 
-	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs", theirs)
+	r, err := Restore(t.Context(), filepath.Dir(path), "", nil, dir+"/labs", theirs)
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("where labs may be: got %+v, %v, want the lab taken down", r, err)
 	}
@@ -211,7 +211,7 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 	full := before
 	full.Cur = uint64(info.Size())
 	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
-	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
+	r, err := Restore(t.Context(), filepath.Dir(path), "", nil, dir+"/labs")
 	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before))
 	_, left := os.Stat(path)
 	if err != nil || len(r.Undone) != 2 || left == nil {
@@ -235,7 +235,7 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 			default:
 			}
 
-			if _, err := Restore(t.Context(), dir+"/journal", nil, labs); err != nil {
+			if _, err := Restore(t.Context(), dir+"/journal", "", nil, labs); err != nil {
 				ended <- err
 				return
 			}
@@ -293,7 +293,7 @@ func TestRestoreForgetsNoMachine(t *testing.T) {
 		dir := t.TempDir()
 		path := plant(t, dir, "", "", append(slices.Clone(entries), more...)...)
 		for range 3 {
-			r, err := Restore(t.Context(), filepath.Dir(path), none, dir+"/labs")
+			r, err := Restore(t.Context(), filepath.Dir(path), "", none, dir+"/labs")
 			if !errors.Is(err, ErrDirty) || len(r.Undone) != 0 ||
 				!strings.Contains(err.Error(), `put back link_mtu on router (ssh://-none)`) ||
 				strings.Contains(err.Error(), "guard") {
@@ -381,7 +381,7 @@ func TestRestoreOfManyMachines(t *testing.T) {
 
 			path := plant(t, dir, "", "", entries...)
 			none := func(context.Context, string) (string, error) { return "", errors.New("none") }
-			r, err := Restore(ctx, filepath.Dir(path), none, dir+"/labs")
+			r, err := Restore(ctx, filepath.Dir(path), "", none, dir+"/labs")
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
 				!strings.Contains(withoutHandles(err), tt.err)) {
 				t.Errorf("%s: got %v, want %q", tt.name, err, tt.err)
