@@ -280,39 +280,26 @@ func (c *Connection) byHand() string {
 }
 
 // diagnoses maps lines in ssh's own log to hints. The patterns match only complete lines, because text from
-// the machine may be part of a line.
+// the machine may be part of a line. In hints, $ssh stands for Connection.byHand, $forget for the command
+// that removes the changed key, and $name for the name of the unknown key.
 var diagnoses = []struct {
 	line func() *regexp.Regexp
-	hint func(c *Connection, said string) string
+	hint string
 }{
 	{check.Pattern(`^Host key for \S+ has changed and you have requested strict checking\.`),
-		func(_ *Connection, said string) string {
-			return "its key is another than before: find out why, and only then " + forget(said)
-		}},
-	{check.Pattern(`^Host key verification failed\.$`), func(c *Connection, said string) string {
-		return "nothing here knows the key of " + cmp.Or(keptAs(said, notKnown), c.Host) +
-			": connect once by " + c.byHand() + " and compare it, or trust it at first sight with " +
-			"--accept-new"
-	}},
-	{check.Pattern(`^\S+: Permission denied \(`), func(c *Connection, _ string) string {
-		return "try " + c.byHand() + ": chokepoint uses the same keys and agent, and asks for no password"
-	}},
-	{check.Pattern(`^ssh: Could not resolve hostname `), func(c *Connection, _ string) string {
-		return "give a name or an address that " + c.byHand() + " finds"
-	}},
-	{check.Pattern(`^ssh: connect to host .*: Connection refused$`), func(*Connection, string) string {
-		return "is sshd running there, and on that port?"
-	}},
-	{check.Pattern(`^ssh: connect to host .*: No route to host$`), func(*Connection, string) string {
-		return "is the machine up, and on this network?"
-	}},
+		"its key is another than before: find out why, and only then $forget"},
+	{check.Pattern(`^Host key verification failed\.$`), "nothing here knows the key of $name: connect once by " +
+		"$ssh and compare it, or trust it at first sight with --accept-new"},
+	{check.Pattern(`^\S+: Permission denied \(`),
+		"try $ssh: chokepoint uses the same keys and agent, and asks for no password"},
+	{check.Pattern(`^ssh: Could not resolve hostname `), "give a name or an address that $ssh finds"},
+	{check.Pattern(`^ssh: connect to host .*: Connection refused$`),
+		"is sshd running there, and on that port?"},
+	{check.Pattern(`^ssh: connect to host .*: No route to host$`), "is the machine up, and on this network?"},
 	{check.Pattern(`^(ssh: connect to host .*|Connection (to|with) .*) timed out$`),
-		func(*Connection, string) string {
-			return "is the machine up, and does a firewall let ssh through?"
-		}},
-	{check.Pattern(`^Connection closed by UNKNOWN port `), func(c *Connection, _ string) string {
-		return "a machine or a command on the way did not let it through: " + c.byHand() + " shows why"
-	}},
+		"is the machine up, and does a firewall let ssh through?"},
+	{check.Pattern(`^Connection closed by UNKNOWN port `),
+		"a machine or a command on the way did not let it through: $ssh shows why"},
 }
 
 // quotes matches lines in ssh's log that contain text from the machine. The machine may also forge all lines
@@ -335,9 +322,12 @@ func (c *Connection) explain(err error) error {
 		}
 	}
 
+	text := strings.Join(said, " ")
+	fill := strings.NewReplacer("$ssh", c.byHand(), "$forget", forget(text), "$name",
+		cmp.Or(keptAs(text, notKnown), c.Host))
 	for _, d := range diagnoses {
 		if slices.ContainsFunc(said, d.line().MatchString) {
-			return check.WithHint(errors.New(c.words()), d.hint(c, strings.Join(said, " ")))
+			return check.WithHint(errors.New(c.words()), fill.Replace(d.hint))
 		}
 	}
 
