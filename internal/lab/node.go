@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -65,12 +66,7 @@ func (n *Node) HasAgent() bool { return n.Agent != nil }
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
 
 // Reads returns the host that executes read-only commands of the driver.
-func (n *Node) Reads() host.Host {
-	if n.Reader != nil {
-		return n.Reader
-	}
-	return n.Host
-}
+func (n *Node) Reads() host.Host { return cmp.Or(n.Reader, n.Host) }
 
 // AgentFor returns the agent of the node. If there is none, the error says what the agent is needed for.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
@@ -203,12 +199,7 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
 // connection returns the connection to the node's agent, or nil if there is none.
-func (n *Node) connection() host.Agent {
-	if n.Agent != nil {
-		return n.Agent
-	}
-	return n.line
-}
+func (n *Node) connection() host.Agent { return cmp.Or(n.Agent, n.line) }
 
 func (n *Node) close() {
 	c := n.connection()

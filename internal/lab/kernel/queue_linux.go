@@ -155,15 +155,13 @@ func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
 }
 
 // setLeaf replaces the queue of a class.
-func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) error {
+func setLeaf(dev string, now Qdisc, there bool, want qdisc.Queue) (err error) {
 	if there {
-		if err := delQdisc(dev, now.Handle, now.Parent); err != nil || want.Kind == qdisc.DefaultLeaf {
-			return err
-		}
+		err = delQdisc(dev, now.Handle, now.Parent)
 	}
 
-	if want.Kind == qdisc.DefaultLeaf {
-		return nil
+	if err != nil || want.Kind == qdisc.DefaultLeaf {
+		return err
 	}
 
 	options, err := encodeQueue(want)

@@ -124,10 +124,6 @@ func ReadESP(e ESP) (ESPStats, error) {
 		in, err = e.read(e.Local, e.In)
 	}
 
-	if err != nil {
-		return ESPStats{}, err
-	}
-
 	return ESPStats{
 		Sent:          out.Packets,
 		Received:      in.Packets,
@@ -135,7 +131,7 @@ func ReadESP(e ESP) (ESPStats, error) {
 		ReceivedBytes: in.Bytes,
 		Replayed:      uint64(in.ReplayWindow) + uint64(in.Replay),
 		Forged:        uint64(in.Failed),
-	}, nil
+	}, err
 }
 
 // associate adds the association for one direction. It builds the netlink message itself, because the library

@@ -64,12 +64,8 @@ func (a apt) prepare() error {
 			a.machine.arch)
 	}
 
-	err := writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()})
-	if err != nil {
-		return err
-	}
-
-	return a.copySources()
+	return errors.Join(writeAll(a.dir, map[string]string{"status": status.String(), "apt.conf": a.config()}),
+		a.copySources())
 }
 
 func writeAll(dir string, files map[string]string) error {
