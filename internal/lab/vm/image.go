@@ -275,11 +275,6 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 		return err
 	}
 
-	out := filepath.Join(work, "base")
-	if err := os.Mkdir(out, 0o700); err != nil {
-		return err
-	}
-
 	boot, err := os.ReadFile(kernel)
 	if err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
@@ -292,7 +287,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	}
 
 	img := Image{Arch: r.Arch, Release: release, Key: r.key(in), Packages: in.names()}
-	return finish(out, r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
+	return r.finish(r.baseDir(in), img, map[string][]byte{kernelFile: boot, initrdFile: packed.Bytes()})
 }
 
 // buildImage appends the program for the guest to the base.
@@ -326,23 +321,21 @@ func (r Recipe) buildImage(in inputs, program string) error {
 		return err
 	}
 
+	img.Key = keyOf(img.Key, program)
+	return r.finish(r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
+}
+
+// finish writes the files to a new directory, and then renames the directory to its final name.
+func (r Recipe) finish(name string, img Image, files map[string][]byte) error {
 	work, err := os.MkdirTemp(r.Cache, workFolder)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
-	img.Key = keyOf(img.Key, program)
-	return finish(work, r.imageDir(in, program), img, map[string][]byte{initrdFile: packed.Bytes()})
-}
-
-// finish writes the files, and then renames the directory to its final name.
-func finish(work, name string, img Image, files map[string][]byte) error {
-	b, err := json.MarshalIndent(img, "", "\t")
-	if err != nil {
+	if files[imageFile], err = json.MarshalIndent(img, "", "\t"); err != nil {
 		return err
 	}
 
-	files[imageFile] = b
 	for file, data := range files {
 		if err := writeSynced(filepath.Join(work, file), data); err != nil {
 			return err

@@ -149,22 +149,16 @@ func notBuilt(d fs.DirEntry) bool {
 func buildProgram(ctx context.Context, m machine, source, cache string, say func(text string)) (string,
 	error) {
 	var parts []string // everything from which the agent may be built
-	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
-		parts = append(parts, filepath.Join(source, part))
-	}
-
-	var key string
-	var err error
-	for _, part := range parts {
-		if err == nil {
-			err = host.TrustedTree(part, notBuilt)
+	for _, name := range []string{"go.mod", "go.sum", agentSource, "internal"} {
+		part := filepath.Join(source, name)
+		if err := host.TrustedTree(part, notBuilt); err != nil {
+			return "", err
 		}
+
+		parts = append(parts, part)
 	}
 
-	if err == nil {
-		key, err = treesKey(notBuilt, parts...)
-	}
-
+	key, err := treesKey(notBuilt, parts...)
 	if err == nil {
 		err = os.MkdirAll(cache, 0o700)
 	}
