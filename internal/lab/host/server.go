@@ -237,13 +237,8 @@ func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handl
 // returns the message to pass to h, or an error that ends the session.
 func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 	return func(ctx context.Context, s Session) error {
-		own, ok := s.(*session)
-		if !ok {
-			return errors.New("vet a session: not of this package")
-		}
-
 		var first json.RawMessage
-		if err := own.Recv(&first); err != nil {
+		if err := s.Recv(&first); err != nil {
 			return err
 		}
 
@@ -257,6 +252,7 @@ func Vetted(h Handler, check func(first json.RawMessage) (any, error)) Handler {
 			return err
 		}
 
+		own := s.(*session)
 		own.in.putBack(frame{frameData, own.id, b})
 		return h(ctx, s)
 	}

@@ -214,12 +214,8 @@ func (s *session) Close() error {
 // with the controller. far is a session that the node itself has opened, for example with a child process.
 // Relay returns the error with which far ended, or nil if that error is io.EOF.
 func Relay(near, far Session) error {
-	n, ok1 := near.(*session)
-	f, ok2 := far.(*session)
-	if !ok1 || !ok2 {
-		return errors.New("relay sessions: not of this package")
-	}
-
+	n := near.(*session)
+	f := far.(*session)
 	go func() {
 		// This goroutine ends with the session near, because the server finishes its inbox when our caller,
 		// the handler, returns.
@@ -239,11 +235,10 @@ func Relay(near, far Session) error {
 	}()
 	for {
 		m, err := f.in.get()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-
-		if err != nil {
+		case err != nil:
 			return err
 		}
 
