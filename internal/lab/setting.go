@@ -359,10 +359,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 
 // remember writes a journal entry for a change that is about to be made.
 func (x site) remember(knob string, before knob.State) (int, error) {
-	b, err := json.Marshal(x.p)
-	if err != nil {
-		return 0, fmt.Errorf("encode place: %w", err)
-	}
+	b, _ := json.Marshal(x.p) // never returns an error
 	return x.l.journal.Add(journal.Entry{
 		Kind:   journal.KindSetting,
 		Lab:    x.l.ID,

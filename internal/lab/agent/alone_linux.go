@@ -142,8 +142,8 @@ func trusted(path string) bool {
 		return false
 	}
 
-	is, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	return owner == 0 || int(owner) == os.Geteuid()
 }
 
 // holds reports whether the process pid, which root or this user owns, has the socket with the given inode

@@ -422,13 +422,13 @@ func openOwn(path string, how int) (*os.File, error) {
 
 	info, err := f.Stat()
 	if err == nil {
-		is, _ := info.Sys().(*syscall.Stat_t)
+		owner := info.Sys().(*syscall.Stat_t).Uid
 		isDir := how&unix.O_DIRECTORY != 0
 		switch {
 		case isDir != info.IsDir() || !isDir && !info.Mode().IsRegular():
 			err = fmt.Errorf("it is no such thing but %s", info.Mode().Type())
-		case is != nil && int(is.Uid) != os.Geteuid():
-			err = fmt.Errorf("it belongs to user %d", is.Uid)
+		case int(owner) != os.Geteuid():
+			err = fmt.Errorf("it belongs to user %d", owner)
 		case info.Mode().Perm()&0o022 != 0:
 			err = errors.New("it can be written to by others")
 		}

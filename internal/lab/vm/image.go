@@ -332,10 +332,7 @@ func (r Recipe) finish(name string, img Image, files map[string][]byte) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	if files[imageFile], err = json.MarshalIndent(img, "", "\t"); err != nil {
-		return err
-	}
-
+	files[imageFile], _ = json.MarshalIndent(img, "", "\t") // never returns an error
 	for file, data := range files {
 		if err := writeSynced(filepath.Join(work, file), data); err != nil {
 			return err

@@ -106,11 +106,7 @@ func (r Recipe) findInputs(ctx context.Context) (in inputs, err error) {
 		return in, err
 	}
 
-	b, err := json.Marshal(known)
-	if err != nil {
-		return in, err
-	}
-
+	b, _ := json.Marshal(known) // never returns an error
 	if err := writeWhole(r.resolvedFile(), b); err != nil {
 		return in, err
 	}

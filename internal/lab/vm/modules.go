@@ -57,11 +57,7 @@ func openModules(dir string, m machine) (*moduleTree, error) {
 			return nil
 		}
 
-		rel, err := filepath.Rel(dir, p)
-		if err != nil {
-			return err
-		}
-
+		rel, _ := filepath.Rel(dir, p) // never returns an error for a path below dir
 		name := normalName(base)
 		// Modules in updates/ and extra/ take precedence over those in kernel/, as in depmod. In sorted
 		// order, kernel/ is between the two.
