@@ -354,10 +354,7 @@ func noNamespaces(err error) error {
 }
 
 func writeJSON(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
+	b, _ := json.MarshalIndent(v, "", "  ") // never returns an error for our types
 	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 

@@ -52,10 +52,7 @@ func (t *terminal) settle(ctx context.Context) (news bool, err error) {
 			return news, context.Cause(ctx)
 		}
 
-		if err := t.conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
-			return news, err
-		}
-
+		t.conn.SetReadDeadline(time.Now().Add(quiet))
 		n, err := t.conn.Read(buf)
 		t.said = append(t.said, bytes.ReplaceAll(buf[:n], []byte{0}, nil)...)
 		news = news || n > 0

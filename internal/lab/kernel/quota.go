@@ -66,12 +66,8 @@ func GuestCPUTime(dir string) (time.Duration, error) {
 // an open file below dir, such as the guest's console, because the command line does not always name such a
 // file.
 func Guests(dir string) (map[int]string, error) {
-	names, err := filepath.Glob("/proc/[1-9]*/comm")
+	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, err
-	}
-
-	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
 
@@ -80,6 +76,7 @@ func Guests(dir string) (map[int]string, error) {
 	}
 
 	out := map[int]string{}
+	names, _ := filepath.Glob("/proc/[1-9]*/comm") // cannot fail, because the pattern is valid
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "qemu") {

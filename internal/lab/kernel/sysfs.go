@@ -58,13 +58,13 @@ func rpsFiles(dev string) ([]string, error) {
 // numbered returns the files that match a pattern in the order of the number in their paths, for example rx-2
 // before rx-10. If there are none, missing describes what the kernel lacks.
 func numbered(pattern, missing string) ([]string, error) {
-	files, err := filepath.Glob(pattern)
-	if err == nil && len(files) == 0 {
-		err = lacks("%s", missing)
+	files, _ := filepath.Glob(pattern) // cannot fail, because the pattern is valid
+	if len(files) == 0 {
+		return nil, lacks("%s", missing)
 	}
 
 	byNumber(files)
-	return files, err
+	return files, nil
 }
 
 // deviceDir returns a device's directory in /sys.
