@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -39,20 +40,20 @@ type holderAnswer struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// answer writes err, or success if err is nil, as a holderAnswer. It returns err.
-func answer(to io.Writer, err error) error {
+// answer writes err, or success if err is nil, to standard output as a holderAnswer. It returns err.
+func answer(err error) error {
 	var a holderAnswer
 	if err != nil {
 		a.Error, a.Hint = err.Error(), check.HintOf(err)
 		_, a.Refused = errors.AsType[*refused](err)
 	}
-	return errors.Join(err, json.NewEncoder(to).Encode(a))
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(a))
 }
 
 // HolderMain runs the holder. It returns when the controller closes the connection. The holder of a detached
 // lab instead runs until it is killed.
-func HolderMain(stdin io.Reader, stdout io.Writer) error {
-	in := bufio.NewReader(stdin)
+func HolderMain() error {
+	in := bufio.NewReader(os.Stdin)
 	var o Local
 	if err := readLine(in, &o); err != nil {
 		return fmt.Errorf("read lab request: %w", err)
@@ -75,7 +76,7 @@ func HolderMain(stdin io.Reader, stdout io.Writer) error {
 	case <-hungUp:
 		return nil // The kernel then kills all processes in our PID namespace.
 	case err := <-held:
-		if err = answer(stdout, err); err != nil {
+		if err = answer(err); err != nil {
 			return err
 		}
 	}
@@ -292,32 +293,31 @@ func settled(p *host.Child) error {
 	return err
 }
 
-// AnchorMain runs the first process of a node. It sets up the node, and starts an agent with agentArgs for
-// each connection.
-func AnchorMain(node string, stdin io.Reader, stdout io.Writer, agentArgs []string) error {
+// AnchorMain runs the first process of a node. It sets up the node, and starts an agent for each connection.
+func AnchorMain(node string) error {
 	var l agent.Layout
-	return carry(node, stdin, stdout, &l, func() error {
+	return carry(node, &l, func() error {
 		// The kernel may not permit a /sys for this network namespace.
 		if err := mountFresh("sysfs", "/sys"); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 		return agent.Arrange(context.Background(), l)
-	}, func(_ context.Context, c *net.UnixConn) error { return startAgent(c, agentArgs) })
+	}, startAgent)
 }
 
 // carry runs the first process of a node. It reads the node's description into the variable what, calls the
 // function stand to set up the node, and reports the outcome. Then, until the holder closes standard input,
 // it calls the function attend for each connection to the node's socket, which is descriptor 3.
-func carry(node string, stdin io.Reader, stdout io.Writer, what any, stand func() error,
+func carry(node string, what any, stand func() error,
 	attend func(context.Context, *net.UnixConn) error) error {
 	listener := os.NewFile(3, "listener")
 	unix.CloseOnExec(3)
-	in := bufio.NewReader(stdin)
+	in := bufio.NewReader(os.Stdin)
 	if err := readLine(in, what); err != nil {
 		return fmt.Errorf("read what node %s is to be: %w", node, err)
 	}
 
-	if err := answer(stdout, stand()); err != nil {
+	if err := answer(stand()); err != nil {
 		return err
 	}
 
@@ -363,7 +363,7 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 const breath = 10 * time.Millisecond
 
 // startAgent starts an agent that serves the connection.
-func startAgent(c *net.UnixConn, args []string) error {
+func startAgent(_ context.Context, c *net.UnixConn) error {
 	f, err := c.File()
 	c.Close()
 	if err != nil {
@@ -372,12 +372,12 @@ func startAgent(c *net.UnixConn, args []string) error {
 	defer f.Close()
 	// Do not set c to non-blocking mode. This mode is a property of the open file, which is shared with the
 	// agent, and the runtime of the agent chooses it.
-	agent, err := host.Spawn{Args: args, Conn: f}.Start()
+	child, err := host.Spawn{Args: agent.Arguments(agent.Role, knob.OfNamespace), Conn: f}.Start()
 	if err != nil {
 		return err
 	}
 
-	go agent.Wait() // reaps the process
+	go child.Wait() // reaps the process
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,10 +44,10 @@ type machineRequest struct {
 
 // MachineMain runs the machine process. Descriptor 3 is the socket of the node. The descriptors after it are
 // the taps for the ports of the guest, in the order of the layout.
-func MachineMain(node string, stdin io.Reader, stdout io.Writer) error {
+func MachineMain(node string) error {
 	m := machine{node: node}
 	defer m.kill()
-	return carry(node, stdin, stdout, &m.q, m.begin, func(ctx context.Context, c *net.UnixConn) error {
+	return carry(node, &m.q, m.begin, func(ctx context.Context, c *net.UnixConn) error {
 		go m.attend(ctx, c) // returns when that controller disconnects
 		return nil
 	})

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
@@ -35,22 +33,18 @@ func Serve(args []string) (handled bool, err error) {
 		return true, agent.Main(context.Background(), role, node.Standard{}, parts)
 	}
 
-	switch args[0] {
-	case lab.HolderRole:
-		err = lab.HolderMain(os.Stdin, os.Stdout)
-	case lab.AnchorRole, lab.MachineRole:
-		if len(args) != 2 {
-			return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
-		}
-
-		if args[0] == lab.MachineRole {
-			return true, lab.MachineMain(args[1], os.Stdin, os.Stdout)
-		}
-
-		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, agent.Arguments(agent.Role, knob.OfNamespace))
-	default:
+	carries := map[string]func(node string) error{
+		lab.AnchorRole:  lab.AnchorMain,
+		lab.MachineRole: lab.MachineMain,
+	}[args[0]]
+	switch {
+	case args[0] == lab.HolderRole:
+		return true, lab.HolderMain()
+	case carries == nil:
 		return false, nil
+	case len(args) != 2:
+		return true, fmt.Errorf("start %s: %w: want the node's name, got %q", args[0], ErrRole, args[1:])
 	}
 
-	return true, err
+	return true, carries(args[1])
 }
