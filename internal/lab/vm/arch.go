@@ -160,7 +160,12 @@ func checkProgram(path, arch string) error {
 // Documentation/arch/arm64/booting.rst describes, be compressed, or be an EFI program. On mipsel, it must be
 // an ELF file.
 func CheckKernel(file, arch string) error {
-	head, err := headOf(file, 1024)
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("read the kernel: %w", err)
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
@@ -183,14 +188,4 @@ func CheckKernel(file, arch string) error {
 	}
 
 	return nil
-}
-
-// headOf returns the start of a file, up to the given number of bytes.
-func headOf(file string, most int64) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
 }

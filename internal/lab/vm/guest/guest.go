@@ -23,7 +23,7 @@ func Serve(argv []string, agentRole string) (code int, isGuest bool) {
 		fmt.Fprintf(os.Stderr, "chokepoint: error: %v\n", Init(signals, []string{agentRole}))
 		return 1, true
 	case "modprobe":
-		if !Modprobe(argv[1:], os.Stderr) {
+		if !Modprobe(argv[1:]) {
 			return 1, true
 		}
 		return 0, true

@@ -4,7 +4,6 @@ package guest
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 
@@ -17,7 +16,7 @@ func Init(<-chan os.Signal, []string) error {
 }
 
 // Modprobe returns false, because it is not implemented on this operating system.
-func Modprobe(_ []string, messages io.Writer) bool {
-	fmt.Fprintf(messages, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
+func Modprobe([]string) bool {
+	fmt.Fprintf(os.Stderr, "modprobe: error: load modules: %v on %s\n", host.ErrUnsupported, runtime.GOOS)
 	return false
 }

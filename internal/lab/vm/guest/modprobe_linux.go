@@ -3,7 +3,6 @@ package guest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,9 +11,9 @@ import (
 )
 
 // Modprobe loads the modules named in args, and reports whether all of them are loaded. It prints errors to
-// messages. In quiet mode, it instead writes an error to the kernel's log if a module exists but cannot be
-// loaded. The kernel uses quiet mode, because nothing reads the output.
-func Modprobe(args []string, messages io.Writer) bool {
+// standard error. In quiet mode, it instead writes an error to the kernel's log if a module exists but cannot
+// be loaded. The kernel uses quiet mode, because nothing reads the output.
+func Modprobe(args []string) bool {
 	names, quiet, err := parseRequest(args)
 	if err == nil {
 		err = loadModules(names)
@@ -24,7 +23,7 @@ func Modprobe(args []string, messages io.Writer) bool {
 	case err == nil:
 		return true
 	case !quiet:
-		fmt.Fprintf(messages, "modprobe: error: %s\n", oneLine(err))
+		fmt.Fprintf(os.Stderr, "modprobe: error: %s\n", oneLine(err))
 	case !errors.Is(err, errUnknown):
 		note(err)
 	}
