@@ -79,13 +79,7 @@ type supply struct {
 	// management maps nodes to the devices through which they are reached, if known.
 	management map[string]string
 
-	// The following fields are for labs that have guests: the additional time until a guest responds again,
-	// facts about the host, a function that returns the end of a node's console output, and a function that
-	// saves the consoles.
-	patience time.Duration
-	facts    func(ctx context.Context) map[string]string
-	words    func(node string) string
-	consoles func(dir string) error
+	guests *Local // description of a lab that has guests; nil for other labs
 }
 
 func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal) *Lab {
@@ -104,10 +98,10 @@ func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal)
 // MachineFacts returns facts about the machine that hosts the guests of the lab. They are needed to compare
 // results with those from other machines. MachineFacts returns nil if the lab has no guests.
 func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
-	if l.facts == nil {
+	if l.guests == nil {
 		return nil
 	}
-	return l.facts(ctx)
+	return l.guests.guestFacts(ctx)
 }
 
 // These constants are the times by which a trial may exceed its configured duration in a lab without guests
@@ -120,7 +114,7 @@ const (
 
 // Slack returns the time by which a trial may exceed its configured duration.
 func (l *Lab) Slack() time.Duration {
-	if l.patience > 0 {
+	if l.guests != nil {
 		return guestSlack
 	}
 	return UsualSlack

@@ -184,7 +184,7 @@ func (o Local) lab() *Lab {
 	}
 
 	if o.Guest != nil {
-		o.supplyGuests(l)
+		l.guests = &o
 		notes = append(notes, o.guestNote())
 	}
 
@@ -633,8 +633,8 @@ func (o *Locals) Close(ctx context.Context) error {
 }
 
 func keepConsoles(l *Lab, dir string) error {
-	if l.consoles == nil || dir == "" {
+	if l.guests == nil || dir == "" {
 		return nil
 	}
-	return l.consoles(dir)
+	return l.guests.keepConsoles(dir)
 }

@@ -21,10 +21,14 @@ const answerTime = 5 * time.Second
 // that a guest hangs, and to boot another guest. In a lab with a peer, it includes the time until the peer
 // notices that the old connection is lost.
 func (l *Lab) ReconnectTime() time.Duration {
-	if l.network != nil {
+	switch {
+	case l.network != nil:
 		return renewTime + pair.Silence
+	case l.guests != nil:
+		kvm, emulated := bootTimes(l.guests.Guest)
+		return renewTime + wakeTries*wakeTime + kvm + emulated
 	}
-	return renewTime + l.patience
+	return renewTime
 }
 
 const renewTime = 20 * time.Second
@@ -239,7 +243,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	err := host.Answers(ctx, n.connection())
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
-		said := l.words(n.Name)
+		said := lastWords(consoleOf(l.dir, n.Name))
 		// Ignore errors: the next trial shows whether this has helped.
 		_ = n.connection().Invoke(ctx, verbKill, nil, nil)
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
@@ -247,7 +251,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 		return err
 	case n.Facts.Guest():
 		return fmt.Errorf("guest %s hangs: no answer within %s; its console%s", n.Name, answerTime,
-			l.words(n.Name))
+			lastWords(consoleOf(l.dir, n.Name)))
 	}
 
 	return nil

@@ -47,15 +47,6 @@ func bootedFile(dir, node string) string {
 	return filepath.Join(dir, filepath.Base(node)+".guest.json")
 }
 
-// supplyGuests sets the fields of l.supply that concern guests.
-func (o Local) supplyGuests(l *Lab) {
-	kvm, emulated := bootTimes(o.Guest)
-	l.patience = wakeTries*wakeTime + kvm + emulated
-	l.facts = o.guestFacts
-	l.consoles = o.keepConsoles
-	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
-}
-
 // KindOf returns the kind of lab whose routers are the given guests, as in record.Run.Lab.
 func KindOf(guest *vm.Guest) string {
 	switch {

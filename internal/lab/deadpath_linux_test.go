@@ -39,7 +39,6 @@ func TestDeadPath(t *testing.T) {
 		{false, []string{"client", "router", "server"}, nil},
 	} {
 		l := newForward(t, record.LabVM, Parts{})
-		l.words = func(string) string { return " said nothing" }
 		if x.dead {
 			l.PathDead()
 		}
