@@ -144,7 +144,7 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	far.Version = p.about.Version
 	far.boot = p.about.Boot
 	first := p.about.Ports[0]
-	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
+	n := newNetwork(DataPorts{first, first + 1, first + 2}, tagger(v.Data),
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
 	n.farOpens = versionOf(v.Remote.Addr()) // the peer connects to the controller's source address
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -208,21 +208,17 @@ type peering struct {
 	about About
 }
 
-// tag returns a string that is computed with the key of the run, so that others cannot guess it.
-func (p *peering) tag(name string) string {
-	text := ""
-	_ = p.visit.Data.Use(func(key []byte) error { // error ignored: the function never fails
-		text = tagBy(key, name)
-		return nil
-	})
-	return text
-}
-
-// tagBy returns a string that is computed with key, so that others cannot guess it.
-func tagBy(key []byte, name string) string {
-	m := hmac.New(sha256.New, key)
-	m.Write([]byte(name))
-	return hex.EncodeToString(m.Sum(nil))
+// tagger returns a function that computes strings with the key of a run, so that others cannot guess them.
+func tagger(key host.Secret) func(name string) string {
+	return func(name string) (text string) {
+		_ = key.Use(func(b []byte) error { // error ignored: the function never fails
+			m := hmac.New(sha256.New, b)
+			m.Write([]byte(name))
+			text = hex.EncodeToString(m.Sum(nil))
+			return nil
+		})
+		return text
+	}
 }
 
 // Peers provides the lab that Up creates, which consists of two machines.

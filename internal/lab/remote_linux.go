@@ -3,7 +3,6 @@ package lab
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -47,9 +46,9 @@ type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
-	config    string          // path of the copy of the ssh configuration
-	sysctls   knob.Permission // kernel settings that may be changed, on all machines
-	key       [32]byte        // key for the tags of data packets
+	config    string                   // path of the copy of the ssh configuration
+	sysctls   knob.Permission          // kernel settings that may be changed, on all machines
+	tag       func(name string) string // see tagger
 	conns     map[string]io.Closer
 	stop      func() // stops the functions that are called regularly
 	keepers   sync.WaitGroup
@@ -157,7 +156,7 @@ func (o Remote) begin() (*Lab, *remote, error) {
 		return nil, nil, err
 	}
 
-	r := &remote{Remote: o, conns: map[string]io.Closer{}}
+	r := &remote{Remote: o, conns: map[string]io.Closer{}, tag: tagger(host.NewSecret(32))}
 	if o.Machines.AllowSysctl != nil {
 		if r.sysctls, err = knob.Permit(*o.Machines.AllowSysctl); err != nil {
 			return nil, nil, fmt.Errorf("allow_sysctl: %w", err)
@@ -172,7 +171,6 @@ func (o Remote) begin() (*Lab, *remote, error) {
 		return nil, nil, errors.Join(err, os.RemoveAll(o.dir()), r.held.Close())
 	}
 
-	rand.Read(r.key[:]) // never returns an error
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
@@ -331,11 +329,6 @@ func (r *remote) down(context.Context) error {
 	}
 
 	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
-}
-
-// tag returns a string that is computed with the key of the run, so that others cannot guess it.
-func (r *remote) tag(name string) string {
-	return tagBy(r.key[:], name)
 }
 
 // survey discovers the ends of the path and the devices on the path.
