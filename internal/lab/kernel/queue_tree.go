@@ -112,17 +112,15 @@ func rateIn(params, wide []byte, words int) uint64 {
 // fqMaxRate is an attribute of linux/pkt_sched.h for which package qdisc has no parameter.
 const fqMaxRate = 7
 
-// ordinary returns the default values of attributes that package qdisc does not support, by kind and
+// ordinary contains the default values of attributes that package qdisc does not support, by kind and
 // attribute. An attribute whose value is nil is present only if the owner has set it.
-func ordinary() map[string]map[uint16][]uint64 {
-	return map[string]map[uint16][]uint64{
-		"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
-			15: {1}},
-		"fq_codel": {7: nil, 8: {64}, 10: nil, 11: nil},
-		"codel":    {5: nil},
-		"cake":     {9: {0}, 18: {0}},
-		"netem":    {5: nil, 7: nil, 12: nil},
-	}
+var ordinary = map[string]map[uint16][]uint64{
+	"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
+		15: {1}},
+	"fq_codel": {7: nil, 8: {64}, 10: nil, 11: nil},
+	"codel":    {5: nil},
+	"cake":     {9: {0}, 18: {0}},
+	"netem":    {5: nil, 7: nil, 12: nil},
 }
 
 // unrestorable returns an error if q has options that package qdisc cannot restore.
@@ -138,7 +136,7 @@ func unrestorable(q Qdisc) error {
 		options = options[min(24, len(options)):]
 	}
 
-	others := ordinary()[kind]
+	others := ordinary[kind]
 	if others == nil {
 		return nil
 	}
@@ -237,12 +235,15 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 // refer to it.
 const rootHandle = 1 << 16
 
-// attributesOf returns the numbers of the attributes in linux/pkt_cls.h that contain the actions, the class,
-// and the old-style policer of a filter of the given kind. 0 means that the kind has no such attribute.
-func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
-	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
-		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]
-	return at[0], at[1], at[2], ok
+// filterAttributes contains, by kind of filter, the numbers of the attributes in linux/pkt_cls.h that contain
+// the actions, the class, and the old-style policer. 0 means that the kind has no such attribute.
+var filterAttributes = map[string]struct{ actions, class, policer uint16 }{
+	"u32":      {7, 1, 6},
+	"matchall": {2, 1, 0},
+	"flower":   {3, 1, 0},
+	"fw":       {4, 1, 2},
+	"basic":    {3, 1, 4},
+	"bpf":      {1, 3, 2},
 }
 
 // readFilter parses the body of an RTM_NEWTFILTER message. index is the device to which the filter sends
@@ -261,7 +262,7 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 
 	f.Parent = binary.NativeEndian.Uint32(b[12:])
 	f.Kind = string(bytes.TrimRight(found[kindAt], "\x00"))
-	actions, inClass, policer, known := attributesOf(f.Kind)
+	at, known := filterAttributes[f.Kind]
 	if !known {
 		f.Action = "other"
 		return f, 0, true
@@ -272,16 +273,17 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 		return f, 0, false
 	}
 
-	class := options[inClass]
+	class := options[at.class]
 	if len(class) >= 4 {
 		f.Action, f.To = "class", qdisc.HandleText(uint32(word(class, 0)))
 	}
 
-	if old, err := attributes(options[policer]); err == nil && policer != 0 && len(old[policerParams]) > 0 {
+	// There is no attribute 0.
+	if old, err := attributes(options[at.policer]); err == nil && len(old[policerParams]) > 0 {
 		f.police(old)
 	}
 
-	EachAttribute(options[actions], func(_ uint16, v []byte) bool {
+	EachAttribute(options[at.actions], func(_ uint16, v []byte) bool {
 		index = max(index, f.readAction(v))
 		return true
 	})
