@@ -55,7 +55,7 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 func filterTables() ([]string, error) {
 	f := newFilter()
 	var names []string
-	for i, family := range families() {
+	for i, family := range families {
 		tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
 		if err != nil {
 			return nil, err

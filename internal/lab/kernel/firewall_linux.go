@@ -72,7 +72,7 @@ func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
 		want.Rules = 1
 	}
 
-	for _, family := range families() {
+	for _, family := range families {
 		t := f.newTable(table, family)
 		c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
 		if want.Stateful {
@@ -243,7 +243,7 @@ func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
 		flags = nftables.FlowtableFlagsHWOffload
 	}
 
-	for _, family := range families() {
+	for _, family := range families {
 		t := f.newTable(table, family)
 		f.conn.AddFlowtable(&nftables.Flowtable{
 			Table:   t,
@@ -270,7 +270,7 @@ func (f filter) silent(family nftables.TableFamily) (bool, error) {
 // addSilence adds "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
 // (RFC 4443). The rules apply to packets that the machine itself sends.
 func (f filter) addSilence(table string, hooked, _ bool) error {
-	for _, family := range families() {
+	for _, family := range families {
 		kind := byte(unix.IPPROTO_ICMP)
 		number := byte(3)
 		if family == nftables.TableFamilyIPv6 {

@@ -53,7 +53,7 @@ func (f filter) addMSSClamp(table string, hooked bool, size int) error {
 	}
 
 	e = append(e, &expr.Exthdr{SourceRegister: 1, Type: maxseg, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt})
-	for _, family := range families() {
+	for _, family := range families {
 		t := f.newTable(table, family)
 		f.newChain(t, mssMark+strconv.Itoa(size))
 		f.newRule(f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked), e...)

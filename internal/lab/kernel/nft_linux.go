@@ -13,9 +13,7 @@ import (
 // buffers have their default size, which an unprivileged process cannot increase.
 const batch = 100
 
-func families() []nftables.TableFamily {
-	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
-}
+var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 
 // Table describes one of our nftables tables, which exists for IPv4 and for IPv6 with the same rules. The
 // zero value of T means that there is no table.
@@ -124,7 +122,7 @@ func (f filter) table(name string, family nftables.TableFamily) (*nftables.Table
 
 // remove deletes our tables with the given name for both IP versions.
 func (f filter) remove(name string) error {
-	for _, family := range families() {
+	for _, family := range families {
 		t, err := f.table(name, family)
 		if err != nil {
 			return err
