@@ -309,12 +309,3 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	n.past = nil
 	return err
 }
-
-// guardGone returns an error if the guard of the node no longer exists.
-func (n *Node) guardGone(ctx context.Context) error {
-	by, ok := n.Driver.(driver.Guarded)
-	if !ok || n.guard.name == "" {
-		return nil
-	}
-	return by.Touch(ctx, n.Host, n.guard.name)
-}

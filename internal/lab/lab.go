@@ -186,7 +186,13 @@ func (l *Lab) Close(ctx context.Context) error {
 	if l.down != nil {
 		downErr := l.down(ctx)
 		if l.owned && downErr == nil && l.goneWithIt() {
-			err = l.forget()
+			// Record that the settings of the lab, which no longer exists, are undone.
+			err = nil
+			for _, t := range l.settings {
+				err = errors.Join(err, l.journal.Done(t.seq))
+			}
+
+			l.settings = nil
 		}
 
 		err = errors.Join(err, downErr)

@@ -186,7 +186,9 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 
 		for i, name := range s.Table.Names {
 			for port, device := range l.devices[node] {
-				if rest, ok := strings.CutPrefix(name, device); ok && belongs(rest) {
+				// rest must not continue the name of the device.
+				rest, ok := strings.CutPrefix(name, device)
+				if ok && (rest == "" || strings.ContainsRune("/@:. ", rune(rest[0]))) {
 					s.Table.Names[i] = port + rest
 					break
 				}
@@ -194,9 +196,6 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 		}
 	}
 }
-
-// belongs reports whether rest, the text after a device name, does not continue that name.
-func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
 // connection returns the connection to the node's agent, or nil if there is none.
 func (n *Node) connection() host.Agent { return cmp.Or(n.Agent, n.line) }

@@ -228,8 +228,10 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if n.connection() == nil {
-		if err := n.guardGone(ctx); err != nil {
-			return err
+		if by, ok := n.Driver.(driver.Guarded); ok && n.guard.name != "" {
+			if err := by.Touch(ctx, n.Host, n.guard.name); err != nil {
+				return err
+			}
 		}
 
 		a := n.Driver.Check(ctx, n.Host)
@@ -268,17 +270,6 @@ func tells(ctx context.Context, t *laid) bool {
 // hosted the lab.
 func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
-}
-
-// forget records in the journal that the settings of a lab that no longer exists are undone.
-func (l *Lab) forget() error {
-	var err error
-	for _, t := range l.settings {
-		err = errors.Join(err, l.journal.Done(t.seq))
-	}
-
-	l.settings = nil
-	return err
 }
 
 // verbEnds waits until a guest ends, and returns an error that describes how the guest ended. The process

@@ -116,7 +116,7 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 				"--image-password FILE names a file that holds it")
 		case strings.HasSuffix(lower, "password:") && named:
 			line = password
-		case endsAsPrompt(prompt) && (news || silent%nudgeAfter == 0):
+		case strings.ContainsAny(prompt[max(0, len(prompt)-1):], "#$>%") && (news || silent%nudgeAfter == 0):
 			line, asked = shellQuestion, true
 		case silent < nudgeAfter:
 			continue
@@ -128,11 +128,6 @@ func (t *terminal) login(ctx context.Context, user, password string) error {
 			return fmt.Errorf("log in on the serial console: %w", err)
 		}
 	}
-}
-
-// endsAsPrompt reports whether the end of a line looks like the prompt of a shell.
-func endsAsPrompt(line string) bool {
-	return line != "" && strings.ContainsAny(line[len(line)-1:], "#$>%")
 }
 
 // These marks surround the output of a command. The typed command composes them from a variable, so that its

@@ -46,16 +46,11 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 		}
 	}
 
-	out.Machine = machineOf()
-	return out, err
-}
-
-func machineOf() string {
 	boot := host.BootID()
 	space, _ := os.Readlink("/proc/self/ns/net")
-	if boot == "" || space == "" {
-		return ""
+	if boot != "" && space != "" {
+		out.Machine = boot + " " + space
 	}
 
-	return boot + " " + space
+	return out, err
 }

@@ -26,7 +26,7 @@ func Serve(ctx context.Context, rwc io.ReadWriteCloser, handlers map[string]Hand
 func verbs(handlers map[string]Handler) func(verb string) Handler {
 	return func(verb string) Handler {
 		if verb == verbClock {
-			return tellClock
+			return func(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 		}
 		return handlers[verb]
 	}
@@ -207,8 +207,6 @@ func (s *server) abandonAll() {
 		v.cancel()
 	}
 }
-
-func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 
 // Asked returns a handler that decodes the first message of a session and passes it to h.
 func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {

@@ -155,6 +155,7 @@ func SysctlPath(name string) (string, error) {
 		path = strings.ReplaceAll(name, ".", "/")
 	}
 
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '=' }
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." || strings.ContainsFunc(part, odd) {
 			return "", fmt.Errorf("kernel setting %q: want a name such as net.ipv4.ip_forward", name)
@@ -163,8 +164,6 @@ func SysctlPath(name string) (string, error) {
 
 	return "/proc/sys/" + path, nil
 }
-
-func odd(r rune) bool { return r <= ' ' || r > '~' || r == '=' }
 
 // CPUList parses a list of CPUs such as "0-1,3". It rejects numbers above the given maximum.
 func CPUList(text string, most int) (list []int, ok bool) {

@@ -102,7 +102,12 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 
 	now, there := atParent(list, want.Parent)
 	if there && string(now.Kind) == want.Kind && InPlace(want.Kind) {
-		return explain(changeQueue(dev, now, want), "change queue %s of %s", want.Kind, dev)
+		// Parameters that are not in want keep their values.
+		options, err := encodeQueue(want)
+		if err == nil {
+			err = tc(unix.RTM_NEWQDISC, 0, dev, now.Handle, now.Parent, want.Kind, options)
+		}
+		return explain(err, "change queue %s of %s", want.Kind, dev)
 	}
 
 	if want.Parent != 0 {
@@ -143,15 +148,6 @@ func SetRootQueue(dev string, want qdisc.Queue) error {
 	}
 
 	return explain(err, "set queue %s of %s", want.Kind, dev)
-}
-
-// changeQueue changes the parameters of a queue in place. Parameters that are not in want keep their values.
-func changeQueue(dev string, now Qdisc, want qdisc.Queue) error {
-	options, err := encodeQueue(want)
-	if err != nil {
-		return err
-	}
-	return tc(unix.RTM_NEWQDISC, 0, dev, now.Handle, now.Parent, want.Kind, options)
 }
 
 // setLeaf replaces the queue of a class.

@@ -221,12 +221,12 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 // ThrottleFile returns the cpu.stat file of a thread's cgroup, or "" if there is none. The file reports how
 // long the quota has throttled the thread, as "throttled_time" in ns or "throttled_usec" in µs.
 func ThrottleFile(pid, tid int) string {
+	dir := ""
 	h, err := openHierarchy("")
-	if err != nil {
-		return ""
+	if err == nil {
+		dir, err = h.of(pid, tid)
 	}
 
-	dir, err := h.of(pid, tid)
 	if err != nil {
 		return ""
 	}

@@ -56,7 +56,13 @@ func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
 			return a.Name + " belongs to a device of another namespace"
 		}
 
-		ports := portsOf(links, a.Index)
+		var ports []string
+		for _, port := range links {
+			if port.Attrs().MasterIndex == a.Index {
+				ports = append(ports, port.Attrs().Name)
+			}
+		}
+
 		if l.Type() == "bridge" && len(ports) > 0 {
 			return a.Name + " is a bridge of " + strings.Join(ports, ", ")
 		}
@@ -78,16 +84,6 @@ func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
 	}
 
 	return ""
-}
-
-// portsOf returns the names of the ports of a bridge or bond.
-func portsOf(links []netlink.Link, master int) (names []string) {
-	for _, l := range links {
-		if l.Attrs().MasterIndex == master {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	return names
 }
 
 // leadsOver describes how a default route uses a device or a device stacked on it. It returns "" if none
