@@ -244,14 +244,14 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: remote.Up}, nil
 	}
 
-	labs := &lab.Locals{
-		Owner:   x.run.ID,
+	labs := &lab.Locals{Local: lab.Local{
+		ID:      x.run.ID,
 		Dir:     x.Dirs.Labs(),
 		Journal: x.journal,
 		Queues:  x.run.Queues,
 		Driver:  x.run.Driver,
 		Parts:   registry.LabParts(),
-	}
+	}}
 	if x.store != nil {
 		labs.Keep = x.Dirs.runDir(x.run.ID)
 	}

@@ -41,7 +41,8 @@ func TestCampaignOutlivesAGuest(t *testing.T) {
 // outlives runs three trials, strikes the guest in the second, and returns what its console said.
 func outlives(t *testing.T, guest *vm.Guest, said string,
 	strike func(dir string, l *lab.Lab)) (console string) {
-	c := newCampaign(t, &lab.Locals{Guest: guest, Keep: t.TempDir()}, 3, "streams: 1, txqueuelen@router: 77",
+	labs := &lab.Locals{Local: lab.Local{Guest: guest}, Keep: t.TempDir()}
+	c := newCampaign(t, labs, 3, "streams: 1, txqueuelen@router: 77",
 		200*time.Millisecond, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

@@ -161,7 +161,8 @@ func total(growth map[string]float64, suffix string) float64 {
 // TestTrialShowsWhatAGuestDoes: with a flow table the connections of a trial are marked while they run,
 // without one they are not; and what the guest's processors cost the host is known.
 func TestTrialShowsWhatAGuestDoes(t *testing.T) {
-	c := newCampaign(t, &lab.Locals{Guest: labtest.Guest(t)}, 1, "streams: 2, flowtable@router: [off, on]",
+	labs := &lab.Locals{Local: lab.Local{Guest: labtest.Guest(t)}}
+	c := newCampaign(t, labs, 1, "streams: 2, flowtable@router: [off, on]",
 		1500*time.Millisecond, 0)
 	c.Slack = 20 * time.Second
 	must(t, c.conclude(t))

@@ -51,5 +51,6 @@ func TestAGuestThatPassesNothingIsBootedAnew(t *testing.T) {
 // threeTrials are to be made in a guest.
 func threeTrials(t *testing.T) *campaign {
 	t.Helper()
-	return newCampaign(t, &lab.Locals{Guest: labtest.Guest(t)}, 3, "streams: 1", 6*time.Second, time.Second)
+	labs := &lab.Locals{Local: lab.Local{Guest: labtest.Guest(t)}}
+	return newCampaign(t, labs, 3, "streams: 1", 6*time.Second, time.Second)
 }

@@ -534,13 +534,7 @@ func bornAt(pid int) uint64 {
 // Locals provides local labs by topology and guest size. It creates labs on first use, and takes them down in
 // Close. If Attached is set, Locals provides only that lab and does not take it down.
 type Locals struct {
-	Owner    string // prefix of the names of labs, which identifies the run
-	Dir      string
-	Journal  *journal.Journal
-	Parts    Parts
-	Guest    *vm.Guest // guests to use as routers; nil means namespaces
-	Driver   string    // driver that controls the routers; "" means agents
-	Queues   int       // transmit and receive queues per veth; 0 means 1
+	Local    // describes the labs; ID is the prefix of their IDs and identifies the run
 	Attached *Lab
 	Keep     string // directory in which consoles of guests are saved; "" means that they are not saved
 
@@ -549,7 +543,7 @@ type Locals struct {
 
 // For returns a lab with the given topology. If size is not zero, it overrides the default size of guests.
 func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
-	guest := o.Guest
+	up := o.Local
 	key := topology
 	if size != (record.GuestSize{}) {
 		if o.Attached != nil || o.Guest == nil {
@@ -568,7 +562,7 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 			return nil, &NoTopology{topology, "an image that was given boots with its own mitigations"}
 		}
 
-		guest, key = &sized, strings.TrimSuffix(fmt.Sprintf("%s-c%d-m%d-%s", topology, size.CPUs,
+		up.Guest, key = &sized, strings.TrimSuffix(fmt.Sprintf("%s-c%d-m%d-%s", topology, size.CPUs,
 			size.MemoryMB, size.Mitigations), "-")
 	}
 
@@ -584,21 +578,13 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 		return l, nil
 	}
 
-	t, err := TopologyNamed(topology)
-	if err != nil {
+	var err error
+	up.ID += "-" + key
+	if up.Topology, err = TopologyNamed(topology); err != nil {
 		return nil, err
 	}
 
-	l, err := Local{
-		ID:       o.Owner + "-" + key,
-		Topology: t,
-		Dir:      o.Dir,
-		Journal:  o.Journal,
-		Guest:    guest,
-		Driver:   o.Driver,
-		Queues:   o.Queues,
-		Parts:    o.Parts,
-	}.Up(ctx)
+	l, err := up.Up(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -296,7 +296,7 @@ func takeTurns(t *testing.T, dir string) {
 func TestLocalsLendEachTopologyOnce(t *testing.T) {
 	dir := t.TempDir()
 	leavesNothing(t, func() {
-		labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
+		labs := &lab.Locals{Local: lab.Local{ID: "run", Dir: dir, Parts: registry.LabParts()}}
 		seen := map[*lab.Lab]bool{}
 		for _, topology := range []string{"to-router", "direct", "to-router"} {
 			l, err := labs.For(labtest.Context(t), topology, record.GuestSize{})
@@ -339,8 +339,8 @@ func TestRoutersOfOneSize(t *testing.T) {
 		For(context.Context, string, record.GuestSize) (*lab.Lab, error)
 	}{
 		"namespaces": &lab.Locals{}, "attached": &lab.Locals{Attached: &lab.Lab{}}, "pair": &lab.Peers{},
-		"mipsel": &lab.Locals{Guest: &vm.Guest{CPUs: 2, Image: vm.Image{Arch: "mipsel"}}},
-		"disk":   &lab.Locals{Guest: &vm.Guest{Disk: &vm.Disk{}}},
+		"mipsel": &lab.Locals{Local: lab.Local{Guest: &vm.Guest{CPUs: 2, Image: vm.Image{Arch: "mipsel"}}}},
+		"disk":   &lab.Locals{Local: lab.Local{Guest: &vm.Guest{Disk: &vm.Disk{}}}},
 	} {
 		size.Mitigations = map[string]string{"disk": "off"}[name]
 		if _, err := labs.For(t.Context(), "forward", size); !errors.As(err, &no) {

@@ -207,7 +207,7 @@ matrix: {%s}
 measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
 `, runs, matrix), registry.Vocabulary())
 	p.Design.Method.Duration, p.Design.Method.Warmup = length, warmup
-	labs.Owner, labs.Dir, labs.Parts = "run", t.TempDir(), registry.LabParts()
+	labs.ID, labs.Dir, labs.Parts = "run", t.TempDir(), registry.LabParts()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	l, err := labs.For(ctx, "forward", record.GuestSize{})

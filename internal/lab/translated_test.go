@@ -54,7 +54,7 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			}}))
 			p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, seed: 1}\nmatrix: "+tt.matrix+"\n",
 				registry.Vocabulary())
-			labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
+			labs := &lab.Locals{Local: lab.Local{ID: "run", Dir: dir, Parts: registry.LabParts()}}
 			var err error
 			labs.Attached, err = lab.Attach(dir, id, registry.LabParts(), nil)
 			must(t, err)
