@@ -302,7 +302,9 @@ func AnchorMain(node string) error {
 			return err
 		}
 		return agent.Arrange(context.Background(), l)
-	}, startAgent)
+	}, func(_ context.Context, c *net.UnixConn) error {
+		return startAgent(c, agent.Arguments(agent.Role, knob.OfNamespace))
+	})
 }
 
 // carry runs the first process of a node. It reads the node's description into the variable what, calls the
@@ -363,7 +365,7 @@ func serveNode(ctx context.Context, ln *net.UnixListener,
 const breath = 10 * time.Millisecond
 
 // startAgent starts an agent that serves the connection.
-func startAgent(_ context.Context, c *net.UnixConn) error {
+func startAgent(c *net.UnixConn, args []string) error {
 	f, err := c.File()
 	c.Close()
 	if err != nil {
@@ -372,7 +374,7 @@ func startAgent(_ context.Context, c *net.UnixConn) error {
 	defer f.Close()
 	// Do not set c to non-blocking mode. This mode is a property of the open file, which is shared with the
 	// agent, and the runtime of the agent chooses it.
-	child, err := host.Spawn{Args: agent.Arguments(agent.Role, knob.OfNamespace), Conn: f}.Start()
+	child, err := host.Spawn{Args: args, Conn: f}.Start()
 	if err != nil {
 		return err
 	}

@@ -121,8 +121,7 @@ func TestPairChangesNothing(t *testing.T) {
 // TestTagsNeedTheKey: a trial's tag differs by run and by name, and shows neither.
 func TestTagsNeedTheKey(t *testing.T) {
 	of := func(key string) *Lab {
-		p := &peering{visit: &pair.Visit{Data: host.SecretFrom([]byte(key))}}
-		return &Lab{supply: supply{network: &network{tag: p.tag}}}
+		return &Lab{supply: supply{network: &network{tag: tagger(host.SecretFrom([]byte(key)))}}}
 	}
 	a := of("one")
 	b := of("two")
