@@ -248,7 +248,8 @@ func mountFresh(kind, dir string) error {
 // startAnchor creates a node's socket and starts the process that serves it. The path of the socket goes
 // through the descriptor of dir, because it could otherwise exceed 108 bytes (unix(7)).
 func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketOf(dir, node), Net: "unix"})
+	path := fmt.Sprintf("/proc/self/fd/%d/%s.sock", dir.Fd(), node)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for node %s: %w", node, err)
 	}
