@@ -109,7 +109,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	f := &foreign{login: d.Login, dir: dir}
 	// QEMU forwards a port on the loopback device of this namespace to ssh. No other process runs in the
 	// namespace.
-	if err := kernel.LoopbackUp(); err != nil {
+	if err := kernel.Up("lo"); err != nil {
 		return nil, err
 	}
 

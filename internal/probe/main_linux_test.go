@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 
 	if isolated() {
-		if err := kernel.LoopbackUp(); err != nil {
+		if err := kernel.Up("lo"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

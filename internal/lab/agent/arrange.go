@@ -110,7 +110,7 @@ func Arrange(ctx context.Context, l Layout) error {
 		}
 	}
 
-	if err := kernel.LoopbackUp(); err != nil {
+	if err := kernel.Up("lo"); err != nil {
 		return err
 	}
 

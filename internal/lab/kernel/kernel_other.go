@@ -35,7 +35,6 @@ var (
 func count() (int, error)  { return 0, ErrUnsupported }
 func setCount(n int) error { return ErrUnsupported }
 
-func LoopbackUp() error                                           { return ErrUnsupported }
 func DeviceOf(mac net.HardwareAddr) (string, error)               { return "", ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
 func ProbePPPoE() error                                           { return ErrUnsupported }

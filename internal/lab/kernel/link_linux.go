@@ -52,9 +52,6 @@ func IsUp(dev string) (bool, error) {
 	return attribute(dev, "state", func(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 })
 }
 
-// LoopbackUp brings the loopback device up.
-func LoopbackUp() error { return Up("lo") }
-
 // DeleteLink deletes a device. It is not an error if the device does not exist.
 func DeleteLink(dev string) error {
 	return ignore(withLink(dev, "delete", netlink.LinkDel), ErrAbsent, unix.ENODEV)

@@ -46,7 +46,7 @@ func TestVethIntoAnotherNamespace(t *testing.T) {
 func TestAddressesAndRoutes(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		pair(t)
-		must(t, LoopbackUp())
+		must(t, Up("lo"))
 		for _, p := range []string{"198.18.0.1/24", "2001:2:0:1::1/64"} {
 			must(t, AddAddress("a0", prefix(p)))
 			must(t, AddAddress("a0", prefix(p))) // there already

@@ -12,7 +12,7 @@ import (
 // they time out.
 func TestReassembly(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
-		must(t, LoopbackUp())
+		must(t, Up("lo"))
 		must(t, WriteSysctl("net.ipv4.ipfrag_time", "2"))
 		must(t, WriteSysctl("net.ipv4.ipfrag_high_thresh", "4194304"))
 		if got := Reassembly(); got != 0 {

@@ -76,7 +76,7 @@ func testAddress(r addressRequest) (bool, error) {
 		_ = kernel.WriteSysctl("net.ipv6.conf."+f+".accept_dad", "0")
 	}
 
-	if err := kernel.LoopbackUp(); err != nil {
+	if err := kernel.Up("lo"); err != nil {
 		return false, err
 	}
 
