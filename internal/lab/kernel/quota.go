@@ -192,30 +192,17 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 		return 0, err
 	}
 
+	files := []string{filepath.Join(dir, "cpu.cfs_quota_us"), filepath.Join(dir, "cpu.cfs_period_us")}
 	if h.unified {
-		text, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
-		if err != nil {
-			return 0, err
-		}
-		return parseMax(string(text))
+		files = []string{filepath.Join(dir, "cpu.max")}
 	}
 
-	var times [2]uint64
-	for i, name := range []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return 0, err
-		}
-
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil {
-			return 0, err
-		}
-
-		times[i] = uint64(max(n, 0)) // -1 means no limit
+	words, err := readEach(files, nil)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", files[0], err)
 	}
 
-	return quotaOf(times[0], times[1]), nil
+	return parseMax(strings.Join(words, " "))
 }
 
 // ThrottleFile returns the cpu.stat file of a thread's cgroup, or "" if there is none. The file reports how
@@ -537,11 +524,12 @@ func quotaOf(quota, period uint64) Quota {
 	return Quota(math.Round(float64(quota) * 1e4 / float64(period)))
 }
 
-// parseMax parses cpu.max, which contains a quota or "max" and then the period, both in µs.
+// parseMax parses cpu.max, which contains a quota or "max" and then the period, both in µs. In cgroup version
+// 1, whose files contain the same two values, the quota is -1 instead of "max".
 func parseMax(text string) (Quota, error) {
 	first, second, _ := strings.Cut(strings.TrimSpace(text), " ")
 	period, err1 := strconv.ParseUint(second, 10, 63)
-	if first == "max" && err1 == nil {
+	if (first == "max" || first == "-1") && err1 == nil {
 		return 0, nil
 	}
 
