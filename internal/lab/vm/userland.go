@@ -251,13 +251,8 @@ func (r root) addFiles(a archive, pattern string) error {
 		}
 
 		for _, name := range found {
-			full := filepath.Join(r.dir, name)
-			info, err := os.Lstat(full)
-			if err != nil {
-				return err
-			}
-
-			if !info.Mode().IsRegular() {
+			full, ok := r.follow(name)
+			if !ok {
 				continue
 			}
 
@@ -268,7 +263,7 @@ func (r root) addFiles(a archive, pattern string) error {
 
 			// In the image, usr/lib is a link to lib.
 			dir := strings.TrimPrefix(path.Dir(name), "usr/")
-			a.add(path.Join(dir, filepath.Base(full)), modeFile, data)
+			a.add(path.Join(dir, path.Base(name)), modeFile, data)
 		}
 	}
 	return nil
