@@ -372,18 +372,12 @@ func coreFor(n int) (int, error) {
 		return 0, fmt.Errorf("choose a core: %w", err)
 	}
 
-	skip := n % max(1, ours.Count())
-	for core := 64 * len(ours); core > 0; core-- {
-		if !ours.IsSet(core - 1) {
-			continue
+	var cores []int
+	for core := range 64 * len(ours) {
+		if ours.IsSet(core) {
+			cores = append(cores, core+1)
 		}
-
-		if skip == 0 {
-			return core, nil
-		}
-
-		skip--
 	}
 
-	return 0, errors.New("choose a core: this process has none")
+	return cores[len(cores)-1-n%len(cores)], nil
 }
