@@ -132,35 +132,24 @@ func onRouter(t *testing.T, settle func(root string), f func(t *testing.T, h hos
 
 		must(t, unix.Chroot(root))
 		must(t, unix.Chdir("/"))
-		f(t, shelled{host.Local(), t})
+		f(t, shelled(t))
 	})
 }
 
-// shelled is a host that takes commands alone, of no more bytes than dropbear does (MAX_CMD_LEN).
-type shelled struct {
-	host.Host
-	t *testing.T
-}
+// shelled returns a host that takes commands alone, of no more bytes than dropbear does (MAX_CMD_LEN).
+func shelled(t *testing.T) host.Host {
+	return host.ByCommand("router", func(ctx context.Context, c host.Command) (host.Process, error) {
+		size := len("exec")
+		for _, word := range append([]string{c.Path}, c.Args...) {
+			size += 1 + len(host.Quote(word))
+		}
 
-func (h shelled) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	size := len("exec")
-	for _, word := range append([]string{c.Path}, c.Args...) {
-		size += 1 + len(host.Quote(word))
-	}
+		if size > 9000 {
+			t.Errorf("a command has %d bytes, want 9000 at most: %q", size, c.Args)
+		}
 
-	if size > 9000 {
-		h.t.Errorf("a command has %d bytes, want 9000 at most: %q", size, c.Args)
-	}
-
-	return h.Host.Start(ctx, c)
-}
-
-func (h shelled) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	return host.ReadByCommand(ctx, h, path)
-}
-
-func (h shelled) WriteFile(ctx context.Context, path string, data []byte) error {
-	return host.WriteByCommand(ctx, h, path, data)
+		return host.Local().Start(ctx, c)
+	})
 }
 
 // says returns what a script of the router prints.

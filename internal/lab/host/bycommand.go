@@ -9,7 +9,8 @@ import (
 )
 
 // ByCommand returns a Host for a machine that only executes commands. start starts a command there. The Host
-// reads and writes files with ReadByCommand and WriteByCommand.
+// reads files with cat and writes them with a shell. If a file is missing or inaccessible, the error wraps
+// fs.ErrNotExist or fs.ErrPermission.
 func ByCommand(name string, start func(ctx context.Context, c Command) (Process, error)) Host {
 	return commanded{name, start}
 }
@@ -22,11 +23,17 @@ type commanded struct {
 func (h commanded) Name() string { return h.name }
 
 func (h commanded) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	return ReadByCommand(ctx, h, path)
+	b, err := Run(ctx, h, Command{Path: "cat", Args: []string{path}})
+	return b, fileError("open", path, err)
 }
 
 func (h commanded) WriteFile(ctx context.Context, path string, data []byte) error {
-	return WriteByCommand(ctx, h, path, data)
+	_, err := Run(ctx, h, Command{
+		Path:  "sh",
+		Args:  []string{"-c", `cat >"$0"`, path},
+		Stdin: bytes.NewReader(data),
+	})
+	return fileError("write", path, err)
 }
 
 func (h commanded) Start(ctx context.Context, c Command) (Process, error) {
@@ -34,24 +41,6 @@ func (h commanded) Start(ctx context.Context, c Command) (Process, error) {
 		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, h.name, ErrUnsupported)
 	}
 	return h.start(ctx, c)
-}
-
-// ReadByCommand reads a file with cat, on machines that only execute commands. If the file is missing or
-// unreadable, the error wraps fs.ErrNotExist or fs.ErrPermission.
-func ReadByCommand(ctx context.Context, h Host, path string) ([]byte, error) {
-	b, err := Run(ctx, h, Command{Path: "cat", Args: []string{path}})
-	return b, fileError("open", path, err)
-}
-
-// WriteByCommand writes a file with a shell, on machines that only execute commands. It returns the same
-// errors as ReadByCommand.
-func WriteByCommand(ctx context.Context, h Host, path string, data []byte) error {
-	_, err := Run(ctx, h, Command{
-		Path:  "sh",
-		Args:  []string{"-c", `cat >"$0"`, path},
-		Stdin: bytes.NewReader(data),
-	})
-	return fileError("write", path, err)
 }
 
 // fileError converts the error messages "No such file" and "Permission denied" of cat and the shell to an
