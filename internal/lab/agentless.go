@@ -116,9 +116,8 @@ func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 		return "", err
 	}
 	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var held agent.KnobReply
-	err = s.Recv(&held)
+	err = host.Await(ctx, s, &held)
 	return held.State, err
 }
 
