@@ -240,17 +240,12 @@ func (r Recipe) prepareBase(ctx context.Context) (inputs, error) {
 // buildBase builds a base, which consists of the kernel and an archive of everything except the program for
 // the guest.
 func (r Recipe) buildBase(ctx context.Context, in inputs) error {
-	m, err := machineOf(r.Arch)
-	if err != nil {
-		return err
-	}
-
 	work, err := os.MkdirTemp(r.Cache, workFolder)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
-	tree := root{filepath.Join(work, "root"), m}
+	tree := root{filepath.Join(work, "root"), r.apt().machine}
 	if err := r.unpack(ctx, in.Packages, tree.dir); err != nil {
 		return err
 	}
@@ -266,7 +261,7 @@ func (r Recipe) buildBase(ctx context.Context, in inputs) error {
 	a := archive{}
 	addSkeleton(a)
 	r.say("choosing the kernel's modules")
-	release, err := addModules(ctx, a, modules, m)
+	release, err := addModules(ctx, a, modules, tree.machine)
 	if err != nil {
 		return err
 	}

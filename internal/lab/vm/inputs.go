@@ -24,11 +24,11 @@ type resolved struct {
 }
 
 func (r Recipe) resolvedFile() string {
-	name := "packages-" + r.Arch + ".json"
+	name := "packages-" + r.Arch
 	if r.Kernel+r.Package != "" {
-		name = "packages-" + r.Arch + "-" + cmp.Or(r.Package, "own-kernel") + ".json"
+		name += "-" + cmp.Or(r.Package, "own-kernel")
 	}
-	return filepath.Join(r.Cache, name)
+	return filepath.Join(r.Cache, name+".json")
 }
 
 // packageName matches a valid package name (deb-control(5)) or an empty string.

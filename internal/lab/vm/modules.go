@@ -364,8 +364,8 @@ var bootModules = strings.Fields(`
 func bootList(chosen map[string]*module) string {
 	var b strings.Builder
 	for _, name := range bootModules {
-		if chosen[normalName(name)] != nil {
-			b.WriteString(normalName(name) + "\n")
+		if chosen[name] != nil {
+			b.WriteString(name + "\n")
 		}
 	}
 	return b.String()
