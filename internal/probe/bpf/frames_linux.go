@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These types are the Go versions of the structures in frames.c. Fields in network byte order are byte
-// arrays.
+// These types and Arrived are the Go versions of the structures in frames.c. Fields in network byte order are
+// byte arrays.
 type config struct {
 	Gap, Debt                   uint64
 	Part, Burst, Stamp, Out, In uint32
@@ -50,17 +50,6 @@ type sending struct {
 	Next, Soon, Late, Slack              uint64
 	Part, Phase, Left, Until, Flow, Runs uint32
 	Flows                                [MaxFlows]outFlow
-}
-
-type arrivals struct {
-	Next                                  uint64
-	Received, Lost, Duplicates, Reordered int64
-	Ancient, Strange, Wrong, All          int64
-	First, Last                           int64
-	Ports                                 [4]byte
-	Lock                                  uint32
-	Contended                             int64
-	Bytes                                 int64
 }
 
 // once is the number of repetitions of one test run. It is so large that in effect the run continues until
@@ -138,7 +127,7 @@ func Open(l Load, device int) (*Frames, error) {
 	for i, t := range l.Receive {
 		arrived.Contents = append(arrived.Contents, ebpf.MapKV{
 			Key:   uint32(i),
-			Value: &arrivals{Ports: ports(t)},
+			Value: &Arrived{Ports: ports(t)},
 		})
 	}
 
@@ -343,32 +332,16 @@ func (f *Frames) Sent() (Sent, error) {
 
 // Arrived reads the counts of each received flow so far.
 func (f *Frames) Arrived() ([]Arrived, error) {
-	var out []Arrived
-	for i := range f.load.Receive {
-		var a arrivals
-		if err := f.loaded.Arrived.Lookup(uint32(i), &a); err != nil {
+	out := make([]Arrived, len(f.load.Receive))
+	for i := range out {
+		a := &out[i]
+		if err := f.loaded.Arrived.Lookup(uint32(i), a); err != nil {
 			return nil, fmt.Errorf("read the counts of received frames from a BPF map: %w", err)
 		}
 
 		if len(f.load.Sizes) < 2 {
 			a.Bytes = a.Received * int64(f.load.PacketSize-f.load.overhead())
 		}
-
-		out = append(out, Arrived{
-			Next:       a.Next,
-			Received:   a.Received,
-			Lost:       a.Lost,
-			Duplicates: a.Duplicates,
-			Reordered:  a.Reordered,
-			Ancient:    a.Ancient,
-			Strange:    a.Strange,
-			Wrong:      a.Wrong,
-			All:        a.All,
-			First:      a.First,
-			Last:       a.Last,
-			Contended:  a.Contended,
-			Bytes:      a.Bytes,
-		})
 	}
 	return out, nil
 }
