@@ -260,7 +260,7 @@ func paceOf(pps float64) pace {
 }
 
 // BurstOf returns the number of frames that one thread sends without reading the clock, and the number of
-// frames from one time stamp to the next. The thread's rate is pps.
+// frames from one time stamp to the next. The thread's rate is pps; 0 means full rate.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

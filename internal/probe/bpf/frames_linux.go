@@ -357,10 +357,6 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst returns the number of frames sent without reading the clock, and the number of frames from one
-// time stamp to the next.
-func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
-
 // Close detaches the program from its device and releases all resources.
 func (f *Frames) Close() error {
 	var errs []error

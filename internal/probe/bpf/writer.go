@@ -2,10 +2,6 @@ package bpf
 
 import "encoding/binary"
 
-// StampEvery returns the number of frames from one time stamp to the next for a load of pps frames per
-// second. A pps of 0 means full rate.
-func StampEvery(pps float64) int { return int(paceOf(pps).stamp) }
-
 // Writer builds the frames of a load for sending through a socket. They are identical to the frames that the
 // BPF program builds.
 type Writer struct {

@@ -251,8 +251,9 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 	if p.sender.mode != "" {
 		l.Details["sent_by"] = p.sender.mode
 		if p.tx != nil {
+			_, stamped := bpf.BurstOf(p.load.PPS)
 			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with "+
-				"its time", modeNames[p.sender.mode], txBurst, bpf.StampEvery(p.load.PPS)))
+				"its time", modeNames[p.sender.mode], txBurst, stamped))
 		} else {
 			what, cores := describeSenders(p.senders)
 			say(p.sender, what)

@@ -37,14 +37,14 @@ type txSender struct {
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
 	payload := flows[0].mean
+	_, stamped := bpf.BurstOf(p.load.PPS)
 	return &txSender{
 		xdpPort: p,
 		writer:  bpf.NewWriter(p.load),
 		flows:   flows,
-		seq: make([]uint32,
-			len(flows)),
-		pace:  traffic.NewPace(p.load.PPS*8*payload, payload),
-		stamp: bpf.StampEvery(p.load.PPS),
+		seq:     make([]uint32, len(flows)),
+		pace:    traffic.NewPace(p.load.PPS*8*payload, payload),
+		stamp:   stamped,
 	}
 }
 

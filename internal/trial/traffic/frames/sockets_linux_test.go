@@ -39,7 +39,7 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 	}
 
 	at := listener.LocalAddr().(*net.UDPAddr).AddrPort()
-	fd, err := traffic.TakeOver(listener, false)
+	fd, err := traffic.TakeOver(listener)
 	listener.Close()
 	if err != nil {
 		t.Fatal(err)
