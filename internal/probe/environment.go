@@ -100,9 +100,7 @@ func (f *facts) optional(name, value string) {
 // KernelRelease returns the output of uname -r, or "" if uname fails.
 func KernelRelease() string {
 	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
+	unix.Uname(&u)
 	return unix.ByteSliceToString(u.Release[:])
 }
 

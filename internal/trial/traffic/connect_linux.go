@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,14 +66,14 @@ func sizeBuffers(fd, send, receive int) error {
 func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port int, err error) {
 	conns, port, err := MakeConnections(ctx, q, keys)
 	for _, c := range conns {
-		var fd int
-		if err == nil {
-			if fd, err = TakeOver(c, true); err == nil {
-				fds = append(fds, fd)
-			}
+		fd, failed := TakeOver(c)
+		if failed == nil {
+			fds = append(fds, fd)
+			failed = unix.SetNonblock(fd, false)
 		}
 
 		c.Close() // closed, because the flow has its own descriptor
+		err = cmp.Or(err, failed)
 	}
 
 	if err != nil {
@@ -84,20 +85,14 @@ func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port 
 	return fds, port, err
 }
 
-// TakeOver duplicates the file descriptor of a connection, and makes the duplicate blocking if blocks is set.
-// The duplicate is not registered with Go's poller, because threads that measure block in the kernel.
-func TakeOver(c syscall.Conn, blocks bool) (int, error) {
-	fd := -1
-	err := Control(c, func(old int) (err error) {
-		if fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0); err == nil && blocks {
-			err = unix.SetNonblock(fd, false)
-		}
+// TakeOver duplicates the file descriptor of a connection. The duplicate is not registered with Go's poller,
+// because threads that measure block in the kernel.
+func TakeOver(c syscall.Conn) (fd int, err error) {
+	err = Control(c, func(old int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0)
 		return err
 	})
 	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
 		return -1, fmt.Errorf("take over a socket: %w", err)
 	}
 

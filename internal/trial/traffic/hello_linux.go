@@ -14,7 +14,7 @@ import (
 func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 	admit func(flow, fd int, at, to netip.AddrPort) error) error {
 	return SayHello(ctx, q, keys, func(flow int, c *net.UDPConn) (func(), error) {
-		fd, err := TakeOver(c, false)
+		fd, err := TakeOver(c)
 		if err == nil {
 			err = admit(flow, fd, c.LocalAddr().(*net.UDPAddr).AddrPort(),
 				c.RemoteAddr().(*net.UDPAddr).AddrPort())
@@ -41,7 +41,7 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 		return nil, -1, err
 	}
 
-	fd, err = TakeOver(c, false)
+	fd, err = TakeOver(c)
 	if err == nil {
 		_, sa := Sockaddr(from)
 		if err = unix.Connect(fd, sa); err == nil {
@@ -69,7 +69,7 @@ func (m SharedSockets) Of(listener *net.UDPConn) (*Socket, error) {
 		return s, nil
 	}
 
-	fd, err := TakeOver(listener, false)
+	fd, err := TakeOver(listener)
 	if err != nil {
 		return nil, err
 	}

@@ -178,15 +178,12 @@ func numaNodes(cpus []int) []int {
 // lastCPU returns the core on which a thread of this process ran last, or -1 if the kernel does not report
 // it.
 func lastCPU(tid int) int {
-	b, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")
-	if err != nil {
-		return -1
-	}
+	b, _ := os.ReadFile("/proc/self/task/" + strconv.Itoa(tid) + "/stat")
 	return cpuOf(string(b))
 }
 
 // cpuOf parses field 39 in a line of proc_pid_stat(5). The second field, in parentheses, may contain any
-// character.
+// character. It returns -1 if there is no such field.
 func cpuOf(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 37 {

@@ -44,11 +44,9 @@ func (s *Socket) Close() {
 	unix.Close(s.FD)
 }
 
+// Option returns the value of an option, or 0 on error.
 func (s *Socket) Option(level, name int) int {
-	v, err := unix.GetsockoptInt(s.FD, level, name)
-	if err != nil {
-		return 0
-	}
+	v, _ := unix.GetsockoptInt(s.FD, level, name)
 	return v
 }
 
@@ -186,17 +184,13 @@ func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 }
 
 // SocketDrops returns the number of packets that the socket dropped because its buffer was full
-// (SK_MEMINFO_DROPS, since Linux 4.12).
+// (SK_MEMINFO_DROPS, since Linux 4.12), or 0 on error.
 func (s *Socket) SocketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32
 	size := uint32(unsafe.Sizeof(v))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.FD), unix.SOL_SOCKET, unix.SO_MEMINFO,
+	unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.FD), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return 0
-	}
-
 	return v[drops]
 }
 
@@ -274,17 +268,13 @@ func (b *Batch) Send(fd, i, j int) (int, error) {
 		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0))
 }
 
-// SendGSO passes datagrams i to j-1 to the kernel in one write, which the kernel splits into datagrams.
-func (b *Batch) SendGSO(fd, i, j int) error {
-	h := &b.messages[i].header
-	b.vectors[i].SetLen((j - i) * b.room)
-	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0)
-	b.vectors[i].SetLen(b.room)
-	if errno != 0 {
-		return errno
-	}
-
-	return nil
+// SendGSO passes the first n datagrams to the kernel in one write, which the kernel splits into datagrams.
+func (b *Batch) SendGSO(fd, n int) error {
+	h := &b.messages[0].header
+	b.vectors[0].SetLen(n * b.room)
+	_, err := Returned(unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(h)), 0))
+	b.vectors[0].SetLen(b.room)
+	return err
 }
 
 // Receive receives available datagrams without waiting. With MSG_TRUNC, the kernel reports the full length

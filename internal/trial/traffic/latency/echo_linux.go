@@ -24,7 +24,7 @@ type stampedEcho struct {
 }
 
 func openStamped(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, error) {
-	fd, err := traffic.TakeOver(at, false)
+	fd, err := traffic.TakeOver(at)
 	if err != nil {
 		return nil, err
 	}

@@ -48,23 +48,17 @@ func (s *stampedSocket) receive(flags int) (n int, control []byte, err error) {
 	s.header.SetControllen(len(s.control))
 	s.header.Name = (*byte)(unsafe.Pointer(&s.from))
 	s.header.Namelen = uint32(unsafe.Sizeof(s.from))
-	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.FD), uintptr(unsafe.Pointer(&s.header)),
-		uintptr(flags))
-	if errno != 0 {
-		return 0, nil, errno
-	}
-
-	return int(r), s.control[:s.header.Controllen], nil
+	n, err = traffic.Returned(unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.FD),
+		uintptr(unsafe.Pointer(&s.header)), uintptr(flags)))
+	return n, s.control[:s.header.Controllen], err
 }
 
 // reply sends b to the sender of the last datagram.
 func (s *stampedSocket) reply(b []byte) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)), 0, uintptr(unsafe.Pointer(&s.from)), uintptr(s.header.Namelen))
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	_, err := traffic.Returned(unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(&s.from)),
+		uintptr(s.header.Namelen)))
+	return err
 }
 
 // source returns the sender of the last datagram.

@@ -146,7 +146,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
 	for _, l := range listeners {
 		var fd int
 		if err == nil {
-			if fd, err = traffic.TakeOver(l.(*net.TCPListener), false); err == nil {
+			if fd, err = traffic.TakeOver(l.(*net.TCPListener)); err == nil {
 				setFlag(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY) // accepted sockets inherit the option
 				e.held = append(e.held, fd)
 			}

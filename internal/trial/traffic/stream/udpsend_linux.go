@@ -96,7 +96,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 
 	n = min(n, f.gso.most)
 	s.fill(f, n, seq)
-	err := s.batch.SendGSO(f.FD, 0, n)
+	err := s.batch.SendGSO(f.FD, n)
 	switch err {
 	case nil:
 		return n, nil
