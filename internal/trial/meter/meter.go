@@ -118,23 +118,17 @@ func (s spec) password() (host.Secret, error) {
 	return host.Secret{}, nil
 }
 
-// Run reads the meter until ctx is done.
+// Run reads the meter until ctx is done. It starts a command again one second after it has ended.
 func (m *Meter) Run(ctx context.Context) {
-	switch m.spec.scheme {
-	case command:
-		m.follow(ctx, m.command)
-	default:
+	if m.spec.scheme != command {
 		p := newPlug(m.spec, m.password)
 		defer p.client.CloseIdleConnections()
 		m.poll(ctx, p.read)
+		return
 	}
-}
 
-// follow reads a meter that reports readings without being asked. It calls the given function, and calls it
-// again one second after it has returned.
-func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
-		if err := once(ctx); err != nil && ctx.Err() == nil {
+		if err := m.command(ctx); err != nil && ctx.Err() == nil {
 			m.take(host.Monotonic(), "", err)
 		}
 
@@ -261,8 +255,11 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 
 // words describes the readings: the device, the meter and its resolution.
 func (m *Meter) words() string {
-	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
-		command: "as often as it prints"}[m.spec.scheme]
+	how := "asked once a second"
+	if m.spec.scheme == command {
+		how = "as often as it prints"
+	}
+
 	text := "power of " + m.node + " by " + m.meter.At + ", " + how
 	if len(m.at) > 0 {
 		text += ", in steps of " + strconv.FormatFloat(math.Pow10(-m.decimals), 'f', -1, 64) + " W"

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -101,7 +100,7 @@ func (p *plug) read(ctx context.Context) (string, error) {
 // query.
 func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	if p.spec.scheme == tasmota && !p.password.Empty() {
-		query.Set("user", p.user())
+		query.Set("user", p.spec.user)
 		_ = p.password.Use(func(b []byte) error { query.Set("password", string(b)); return nil })
 	}
 
@@ -121,9 +120,6 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 
 	return data, nil
 }
-
-// user returns the user's name. The default is admin, as on both kinds of plugs.
-func (p *plug) user() string { return cmp.Or(p.spec.user, "admin") }
 
 func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
 	status int, challenge string, err error) {
@@ -148,7 +144,7 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 	defer answer.Body.Close()
 	data, err = io.ReadAll(io.LimitReader(answer.Body, maxBytes+1))
 	if err == nil && len(data) > maxBytes {
-		err = errTooLong
+		err = errors.New("it says more than 64 KiB")
 	}
 
 	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
@@ -162,7 +158,7 @@ func (p *plug) answer(challenge, path string, query url.Values) (authorization s
 		kind, rest, _ := strings.Cut(challenge, " ")
 		if !strings.EqualFold(kind, "Digest") {
 			q := http.Request{Header: http.Header{}}
-			q.SetBasicAuth(p.user(), string(password))
+			q.SetBasicAuth(p.spec.user, string(password))
 			authorization = q.Header.Get("Authorization")
 			return nil
 		}
@@ -177,11 +173,11 @@ func (p *plug) answer(challenge, path string, query url.Values) (authorization s
 		var fresh [8]byte
 		_, _ = rand.Read(fresh[:]) // never fails
 		own := hex.EncodeToString(fresh[:])
-		key := sum(p.user() + ":" + asked["realm"] + ":" + string(password))
+		key := sum(p.spec.user + ":" + asked["realm"] + ":" + string(password))
 		proof := sum(key + ":" + asked["nonce"] + ":00000001:" + own + ":auth:" + sum("GET:"+uri))
 		authorization = fmt.Sprintf(`Digest username="%s", realm="%s", nonce="%s", uri="%s", `+
-			`algorithm=SHA-256, qop=auth, nc=00000001, cnonce="%s", response="%s"`, p.user(), asked["realm"],
-			asked["nonce"], uri, own, proof)
+			`algorithm=SHA-256, qop=auth, nc=00000001, cnonce="%s", response="%s"`, p.spec.user,
+			asked["realm"], asked["nonce"], uri, own, proof)
 		return nil
 	})
 	return authorization

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strconv"
@@ -76,7 +77,7 @@ func parse(text string) (s spec, err error) {
 			"?password_env=VARIABLE or ?password_file=/FILE")
 	}
 
-	s.host, s.user = u.Host, u.User.Username()
+	s.host, s.user = u.Host, cmp.Or(u.User.Username(), "admin") // the default on both kinds of plugs
 	path := strings.TrimPrefix(u.Path, "/")
 	switch s.scheme {
 	case shelly, tasmota:

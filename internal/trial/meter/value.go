@@ -3,7 +3,6 @@ package meter
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,13 +33,9 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power" or "meters.0.power". If the
-// field is a list, as for a plug with several sockets, fieldOf returns the list's element for the channel.
+// fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power". If the field is a list, as for a
+// plug with several sockets, fieldOf returns the list's element for the channel.
 func fieldOf(data []byte, path string, channel int) (string, error) {
-	if len(data) > maxBytes {
-		return "", errTooLong
-	}
-
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var at any
@@ -50,19 +45,12 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 
 	missing := fmt.Errorf("it has no field %s", path)
 	for name := range strings.SplitSeq(path, ".") {
-		switch in := at.(type) {
-		case map[string]any:
-			at = in[name]
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(in) {
-				return "", missing
-			}
-
-			at = in[i]
-		default:
+		in, ok := at.(map[string]any)
+		if !ok {
 			return "", missing
 		}
+
+		at = in[name]
 	}
 
 	if list, ok := at.([]any); ok && channel < len(list) {
@@ -80,8 +68,6 @@ func fieldOf(data []byte, path string, channel int) (string, error) {
 
 	return "", missing
 }
-
-var errTooLong = errors.New("it says more than 64 KiB")
 
 // decimals returns the number of digits after the decimal point.
 func decimals(text string) int {
