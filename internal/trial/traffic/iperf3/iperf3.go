@@ -222,42 +222,24 @@ func iperf3Arguments(q traffic.Request) []string {
 	args := []string{"-c", q.Peer.String(), "-B", q.Addr.String(), "-p", port, "-J",
 		"-" + strconv.Itoa(l.IP), "-P", strconv.Itoa(l.Streams),
 		"-t", strconv.Itoa(max(wholeSeconds(l.Duration), 1)), "-i", iperf3Seconds(l.Interval)}
-	w := wholeSeconds(l.Warmup)
-	if w > 0 {
-		args = append(args, "-O", strconv.Itoa(w))
+	add := func(given bool, words ...string) {
+		if given {
+			args = append(args, words...)
+		}
 	}
-
+	udp := l.Protocol == "udp"
+	sends := (traffic.FlowKey{Direction: l.Direction}).Sends(q.Side)
 	rate := strconv.FormatFloat(l.RateBps/float64(max(len(traffic.FlowsOf(l)), 1)), 'f', 0, 64)
-	if l.Direction == record.Both {
-		args = append(args, "--bidir")
-	} else if !(traffic.FlowKey{Direction: l.Direction}).Sends(q.Side) {
-		args = append(args, "-R")
-	}
-
-	if l.DSCP > 0 {
-		args = append(args, "--dscp", strconv.Itoa(l.DSCP))
-	}
-
-	if l.Protocol == "udp" {
-		return append(args, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b", rate)
-	}
-
-	if l.Congestion != "" {
-		args = append(args, "-C", l.Congestion)
-	}
-
-	if l.MSS > 0 {
-		args = append(args, "-M", strconv.Itoa(l.MSS))
-	}
-
-	if l.RateBps > 0 {
-		args = append(args, "--fq-rate", rate)
-	}
-
-	if l.Buffer > 0 {
-		args = append(args, "-w", strconv.Itoa(l.Buffer/2)) // halved, because the kernel doubles it
-	}
-
+	w := wholeSeconds(l.Warmup)
+	add(w > 0, "-O", strconv.Itoa(w))
+	add(l.Direction == record.Both, "--bidir")
+	add(l.Direction != record.Both && !sends, "-R")
+	add(l.DSCP > 0, "--dscp", strconv.Itoa(l.DSCP))
+	add(udp, "-u", "-l", strconv.Itoa(l.PacketSize-traffic.PacketOverhead(l.IP)), "-b", rate)
+	add(!udp && l.Congestion != "", "-C", l.Congestion)
+	add(!udp && l.MSS > 0, "-M", strconv.Itoa(l.MSS))
+	add(!udp && l.RateBps > 0, "--fq-rate", rate)
+	add(!udp && l.Buffer > 0, "-w", strconv.Itoa(l.Buffer/2)) // halved, because the kernel doubles it
 	return args
 }
 

@@ -1,6 +1,7 @@
 package iperf3
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -232,11 +233,7 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 	var flows []record.Flow
 	count := map[string]int{}
 	for i, s := range client.End.Streams {
-		total := s.Sender
-		if s.UDP != nil {
-			total = s.UDP
-		}
-
+		total := cmp.Or(s.UDP, s.Sender)
 		if total == nil || s.UDP == nil && s.Receiver == nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals", i+1)
 		}

@@ -203,25 +203,31 @@ func (p *printedReader) detail(l string) {
 		m = line().FindStringSubmatch(l)
 		return m != nil
 	}
+	whole := func(i int) int {
+		n, _ := strconv.Atoi(m[i])
+		return n
+	}
 	start := &r.Start.TestStart
 	switch {
 	case is(socketLine):
-		s := iperf3Socket{LocalHost: m[2], RemoteHost: m[4]}
-		s.Socket, _ = strconv.Atoi(m[1])
-		s.LocalPort, _ = strconv.Atoi(m[3])
-		s.RemotePort, _ = strconv.Atoi(m[5])
-		r.Start.Connected = append(r.Start.Connected, s)
+		r.Start.Connected = append(r.Start.Connected, iperf3Socket{
+			Socket:     whole(1),
+			LocalHost:  m[2],
+			LocalPort:  whole(3),
+			RemoteHost: m[4],
+			RemotePort: whole(5),
+		})
 	case is(startLine):
 		start.Protocol = m[1]
-		start.Block, _ = strconv.Atoi(m[2])
-		start.Omit, _ = strconv.ParseFloat(m[3], 64)
-		start.TOS, _ = strconv.Atoi(m[4])
+		start.Block = whole(2)
+		start.Omit = float64(whole(3))
+		start.TOS = whole(4)
 	case p.test == nil && is(versionLine):
 		r.Start.Version = m[1]
 	case p.test != nil && is(reverseLine):
 		p.test.reverse = true
 	case is(mssLine):
-		r.Start.MSS, _ = strconv.Atoi(m[1])
+		r.Start.MSS = whole(1)
 	case is(rateLine):
 		start.Rate, _ = strconv.ParseFloat(m[1], 64)
 	case is(congestionLine):
