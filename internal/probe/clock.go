@@ -95,7 +95,7 @@ func (s *clockSampler) Sample(dst []float64) error {
 	i := s.turn % len(s.cores)
 	s.turn++
 	return onCore(s.cores[i], func() {
-		total := int64(0)
+		var total int64
 		best := int64(1 << 62)
 		for range clockRuns {
 			took := s.run()

@@ -222,7 +222,7 @@ func (r *ruleReader) lookup(w wire) {
 	}
 
 	r.state = false
-	states := uint32(0)
+	var states uint32
 	verdicts := map[string]string{}
 	for _, m := range r.set(w.text(set)) {
 		_, body := bodyOf(m)

@@ -100,7 +100,7 @@ func measure(ctx context.Context, q Request, hire func(Request) (worker, error))
 	start := host.Monotonic()
 	for i, w := range workers {
 		all.Go(func() {
-			n := int64(0)
+			var n int64
 			for !stop.Load() && errs[i] == nil {
 				errs[i] = w.do()
 				n++

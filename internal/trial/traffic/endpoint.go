@@ -232,16 +232,14 @@ func unblock(flows []Flow, how Urgency) {
 // look returns a function that reports the data received since its previous call.
 func (l *Endpoint) look() func() (Progress, bool) {
 	at := Monotonic()
-	bytes := int64(0)
-	packets := int64(0)
+	var bytes, packets int64
 	return func() (Progress, bool) {
 		now := Monotonic()
-		b := int64(0)
-		n := int64(0)
+		var b, n int64
 		for _, f := range l.Flows {
 			fb, fn := f.Received()
-			b = b + fb
-			n = n + fn
+			b += fb
+			n += fn
 		}
 
 		seconds := float64(now-at) / 1e9
@@ -250,9 +248,7 @@ func (l *Endpoint) look() func() (Progress, bool) {
 			ReceivedBps: 8 * float64(b-bytes) / seconds,
 			ReceivedPPS: float64(n-packets) / seconds,
 		}
-		at = now
-		bytes = b
-		packets = n
+		at, bytes, packets = now, b, n
 		return g, true
 	}
 }

@@ -68,7 +68,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 // sayHello sends hellos of a flow until it receives a welcome.
 func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	tag := helloHash(q.Load)
-	cookie := uint64(0)
+	var cookie uint64
 	refusals := 0
 	for b := make([]byte, 64); ctx.Err() == nil && refusals < maxRefusals; {
 		Datagram{Tag: tag, Flow: uint16(flow), Phase: PhaseHello}.WithCookie(cookie).Put(b)

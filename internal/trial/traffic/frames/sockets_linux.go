@@ -144,7 +144,7 @@ func (s *txSender) edge(ph *traffic.Phases) int64 {
 
 // make builds the next frame and returns its length.
 func (s *txSender) make(b []byte) int {
-	stamp := int64(0)
+	var stamp int64
 	if s.until == 0 {
 		s.until, stamp = s.stamp, traffic.Monotonic()
 	}

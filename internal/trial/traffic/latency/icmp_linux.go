@@ -39,7 +39,7 @@ const (
 
 // checksum returns the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
-	sum := uint32(0)
+	var sum uint32
 	for ; len(b) >= 2; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
 	}

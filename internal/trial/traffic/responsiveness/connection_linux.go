@@ -117,7 +117,7 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 	small := make([]byte, frameHeader)
 	length := unsentFirst / 2
 	adapted := traffic.Monotonic()
-	counted := int64(0)
+	var counted int64
 	for !p.Over(p.Senders) {
 		now := traffic.Monotonic()
 		if now-adapted >= int64(adaptEvery) {

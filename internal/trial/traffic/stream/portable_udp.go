@@ -136,7 +136,7 @@ type portableSink struct {
 // Run receives until the senders have ended their streams, or until the planned end of the load.
 func (k *portableSink) Run(p *traffic.Phases) error {
 	b := make([]byte, 1<<16)
-	look := int64(0)
+	var look int64
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
 		if now >= look {

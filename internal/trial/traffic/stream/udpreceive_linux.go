@@ -69,7 +69,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	enter := k.enterBatch
 	// The first pass drops late hellos. At the end, everything that has arrived is read, because the path has
 	// not lost it.
-	late := int64(0) // time limit for reading what arrived before Stop
+	var late int64 // time limit for reading what arrived before Stop
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
 		if late == 0 && now >= p.Stop { // Stop may be long ago if this thread was delayed

@@ -119,7 +119,7 @@ func (s *udpSource) nextPhase() int64 {
 
 // account distributes the number of unsent datagrams among the flows that sent least.
 func (s *udpSource) account() {
-	total := int64(0)
+	var total int64
 	for _, f := range s.flows {
 		total += f.sent
 	}
