@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -29,7 +28,6 @@ type xdpPort struct {
 	sink     choice
 	sending  []*xdpFlow
 	counting []*xdpFlow // received flows
-	close1   sync.Once
 
 	began [bpf.Cooldown + 2]int64 // start of each phase, set only by the thread of a packetSocket
 
@@ -98,6 +96,7 @@ func newXDPPort(l *traffic.Endpoint) *xdpPort {
 		l.Flows = append(l.Flows, f)
 	}
 
+	l.Release = p.close
 	p.sent = make([][3]int64, len(p.sending))
 	p.arrived = make([]bpf.Arrived, len(p.counting))
 	return p
@@ -570,7 +569,6 @@ func (p *xdpPort) socketDrops() (n int64) {
 }
 
 func (f *xdpFlow) Close() {
-	f.port.close1.Do(f.port.close)
 	if f.socket != nil {
 		f.socket.Close()
 	}
