@@ -26,7 +26,6 @@ const (
 
 // demand describes what a row requires of a lab. It is plain data, computed from the row's factors.
 type demand struct {
-	topology    string
 	tunnel      lab.TunnelSpec
 	ip          int
 	nat         string
@@ -57,11 +56,10 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	}
 
 	d := demand{
-		topology: t.Name,
-		ip:       cmp.Or(factor.IP.Number(f), 4),
-		nat:      factor.NAT.Of(f),
-		engine:   factor.Engine.Of(f),
-		wantMTU:  factor.PathMTU(t, f),
+		ip:      cmp.Or(factor.IP.Number(f), 4),
+		nat:     factor.NAT.Of(f),
+		engine:  factor.Engine.Of(f),
+		wantMTU: factor.PathMTU(t, f),
 	}
 	d.tunnel = lab.TunnelSpec{
 		Kind:  factor.Tunnel.Of(f),

@@ -243,14 +243,13 @@ func TestAsk(t *testing.T) {
 			}
 
 			want := demand{
-				topology: "forward",
-				tunnel:   lab.TunnelSpec{Kind: "none"},
-				ip:       4,
-				nat:      "off",
-				engine:   "native",
-				wantMTU:  1500,
-				load:     load,
-				cpus:     map[string][]int{},
+				tunnel:  lab.TunnelSpec{Kind: "none"},
+				ip:      4,
+				nat:     "off",
+				engine:  "native",
+				wantMTU: 1500,
+				load:    load,
+				cpus:    map[string][]int{},
 			}
 			tt.want(&want)
 			got, err := ask(record.Row{Assignment: record.Assignment{Kind: tt.kind, Factors: f}, ID: "r"},
