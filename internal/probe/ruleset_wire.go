@@ -175,9 +175,13 @@ func (r *ruleReader) read(list []byte) {
 	})
 }
 
+// tcpOptions maps TCP option numbers to their names in nft(8).
+var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: "sack", 8: "timestamp"}
+
 // expression parses one expression. Expressions that only load or change a register do not count as
 // conditions.
 func (r *ruleReader) expression(name string, w wire) {
+	const inverted = 1 // flag of the expressions that limit a rate, a volume or a number of connections
 	switch name {
 	case "ct":
 		const key, state = 2, 0
@@ -192,22 +196,80 @@ func (r *ruleReader) expression(name string, w wire) {
 		}
 	case "cmp":
 		const op, unequal = 2, 1
-		switch {
-		case r.state && r.mask != 0 && w.number(op) == unequal:
+		if r.state && r.mask != 0 && w.number(op) == unequal {
 			r.InStates(r.mask)
-		default:
+		} else {
 			r.Conditions++
 		}
 
 		r.state = false
+	case "range", "fib", "socket", "osf":
+		r.Conditions++
 	case "lookup":
 		r.lookup(w)
-	case "range", "fib", "socket", "osf", "connlimit", "quota", "limit", "dynset":
-		r.bounded(name, w)
+	case "limit":
+		const rate, seconds, burst, kind, flags = 1, 2, 3, 4, 5
+		unit := [...]string{"packets", "bytes"}[min(w.number(kind), 1)]
+		r.LimitTo(w.number(rate), w.number(seconds), unit, w.number(burst), w.number(flags)&inverted != 0)
+	case "quota":
+		const amount, flags = 1, 2
+		r.Quota(w.number(amount), w.number(flags)&inverted != 0)
+	case "connlimit":
+		const count, flags = 1, 2
+		r.Connections(w.number(count), w.number(flags)&inverted != 0)
+	case "dynset": // applies a limit to each element of a set
+		const set, one, several = 1, 7, 10
+		inner := ruleReader{set: r.set}
+		e := w.inner(one)
+		inner.expression(e.text(1), e.inner(2))
+		inner.read(w[several])
+		r.Each("update @"+w.text(set), inner.FoundRule)
 	case "immediate":
-		r.immediate(w)
-	default:
-		r.statement(name, w)
+		const register, data, verdict = 1, 2, 2
+		if w.number(register) == 0 { // NFT_REG_VERDICT; with another register, it loads a value
+			word, chain, _ := strings.Cut(verdictOf(w.inner(data).inner(verdict)), " ")
+			r.Decide(word, chain)
+		}
+	case "counter":
+		const bytes, packets = 1, 2
+		r.Count(int64(w.number(packets)), int64(w.number(bytes)))
+	case "objref":
+		const kind, object = 1, 2
+		r.Refer(map[uint64]string{1: "counter", 2: "quota", 4: "limit", 5: "ct count"}[w.number(kind)],
+			w.text(object))
+	case "reject":
+		r.Verdict = "drop"
+		r.Do(record.RuleReject, "reject")
+	case "log":
+		r.Do(record.RuleLog, "log")
+	case "queue":
+		r.Verdict = name
+		r.Do(record.RuleQueue, "queue num "+strconv.FormatUint(w.number(1), 10))
+	case "exthdr":
+		const register, kind, op, from, tcpOption = 1, 2, 6, 7, 1
+		option := cmp.Or(tcpOptions[w.number(kind)], strconv.FormatUint(w.number(kind), 10))
+		switch _, written := w[from]; {
+		case w.number(op) != tcpOption:
+		case written:
+			r.Do(record.RuleTCPOption, "tcp option "+option+" set")
+		case w[register] == nil:
+			r.Do(record.RuleTCPOption, "reset tcp option "+option)
+		}
+	case "flow_offload":
+		r.Do(record.RuleOffload, "flow add @"+w.text(1))
+	case "notrack":
+		r.Do(record.RuleNoTrack, "notrack")
+	case "numgen":
+		const modulus, kind, random = 2, 3, 1
+		if w.number(kind) == random {
+			r.Do(record.RuleRandom, "numgen random mod "+strconv.FormatUint(w.number(modulus), 10))
+		}
+	case "dup", "fwd":
+		r.Do(record.RuleCopy, name)
+	case "nat", "masq", "redir", "tproxy", "synproxy":
+		r.Verdict = name
+	case "match", "target":
+		r.extension(name == "target", w)
 	}
 }
 
@@ -265,95 +327,6 @@ func verdictOf(w wire) string {
 	}
 
 	return word
-}
-
-func (r *ruleReader) immediate(w wire) {
-	const register, data, verdict = 1, 2, 2
-	if w.number(register) != 0 { // not NFT_REG_VERDICT, so it loads a value
-		return
-	}
-
-	word, chain, _ := strings.Cut(verdictOf(w.inner(data).inner(verdict)), " ")
-	r.Decide(word, chain)
-}
-
-// bounded parses expressions that limit a rate, a volume or a number of connections, or that apply such a
-// limit to each element of a set.
-func (r *ruleReader) bounded(name string, w wire) {
-	const inverted = 1
-	switch name {
-	case "limit":
-		const rate, seconds, burst, kind, flags = 1, 2, 3, 4, 5
-		unit := [...]string{"packets", "bytes"}[min(w.number(kind), 1)]
-		r.LimitTo(w.number(rate), w.number(seconds), unit, w.number(burst), w.number(flags)&inverted != 0)
-	case "quota":
-		const amount, flags = 1, 2
-		r.Quota(w.number(amount), w.number(flags)&inverted != 0)
-	case "connlimit":
-		const count, flags = 1, 2
-		r.Connections(w.number(count), w.number(flags)&inverted != 0)
-	case "dynset":
-		const set, one, several = 1, 7, 10
-		inner := ruleReader{set: r.set}
-		e := w.inner(one)
-		inner.expression(e.text(1), e.inner(2))
-		inner.read(w[several])
-		r.Each("update @"+w.text(set), inner.FoundRule)
-	default:
-		r.Conditions++
-	}
-}
-
-// tcpOptions maps TCP option numbers to their names in nft(8).
-var tcpOptions = map[uint64]string{2: "maxseg", 3: "window", 4: "sack-perm", 5: "sack", 8: "timestamp"}
-
-// Names of expressions that are used more than once.
-const exprQueue, exprNAT = "queue", "nat"
-
-// statement parses expressions that change, log or redirect the packet.
-func (r *ruleReader) statement(name string, w wire) {
-	switch name {
-	case "counter":
-		const bytes, packets = 1, 2
-		r.Count(int64(w.number(packets)), int64(w.number(bytes)))
-	case "objref":
-		const kind, object = 1, 2
-		r.Refer(map[uint64]string{1: "counter", 2: "quota", 4: "limit", 5: "ct count"}[w.number(kind)],
-			w.text(object))
-	case "reject":
-		r.Verdict = "drop"
-		r.Do(record.RuleReject, "reject")
-	case "log":
-		r.Do(record.RuleLog, "log")
-	case exprQueue:
-		r.Verdict = name
-		r.Do(record.RuleQueue, "queue num "+strconv.FormatUint(w.number(1), 10))
-	case "exthdr":
-		const register, kind, op, from, tcpOption = 1, 2, 6, 7, 1
-		option := cmp.Or(tcpOptions[w.number(kind)], strconv.FormatUint(w.number(kind), 10))
-		switch _, written := w[from]; {
-		case w.number(op) != tcpOption:
-		case written:
-			r.Do(record.RuleTCPOption, "tcp option "+option+" set")
-		case w[register] == nil:
-			r.Do(record.RuleTCPOption, "reset tcp option "+option)
-		}
-	case "flow_offload":
-		r.Do(record.RuleOffload, "flow add @"+w.text(1))
-	case "notrack":
-		r.Do(record.RuleNoTrack, "notrack")
-	case "numgen":
-		const modulus, kind, random = 2, 3, 1
-		if w.number(kind) == random {
-			r.Do(record.RuleRandom, "numgen random mod "+strconv.FormatUint(w.number(modulus), 10))
-		}
-	case "dup", "fwd":
-		r.Do(record.RuleCopy, name)
-	case exprNAT, "masq", "redir", "tproxy", "synproxy":
-		r.Verdict = name
-	case "match", "target":
-		r.extension(name == "target", w)
-	}
 }
 
 // extension parses a match or target of iptables. A match on the connection's state is treated like "ct
