@@ -212,8 +212,6 @@ func (f *facts) cpu() {
 	}
 
 	f.set("cpu_flags", strings.Join(c.flags, " "), "none of those that matter to us")
-	f.file("cpu_online", f.root.sys("devices/system/cpu/online"))
-	f.file("cpu_smt", f.root.sys("devices/system/cpu/smt/control"))
 	f.optional("cpu_microcode", c.microcode)
 	f.frequency()
 	hypervisor := readWord(f.root.sys("hypervisor/type"))
@@ -234,10 +232,6 @@ func (f *facts) frequency() {
 	const why = "no frequency scaling (no cpufreq policy)"
 	f.set("governor", distinct(governors), why)
 	f.set("frequency_driver", distinct(drivers), why)
-	f.file("turbo_off", f.root.sys("devices/system/cpu/intel_pstate/no_turbo"))
-	f.file("boost", f.root.sys("devices/system/cpu/cpufreq/boost"))
-	f.file("idle_driver", f.root.sys("devices/system/cpu/cpuidle/current_driver"))
-	f.file("idle_governor", f.root.sys("devices/system/cpu/cpuidle/current_governor"))
 }
 
 // distinct joins the distinct words with spaces, sorted.
@@ -291,25 +285,20 @@ func parseCPUInfo(text string) cpuInfo {
 		case "microcode":
 			c.microcode = cmp.Or(c.microcode, value)
 		case "flags", "Features", "isa", "ASEs implemented":
-			if c.flags == nil {
-				c.flags, c.virtual = chooseFlags(value)
+			if c.flags != nil {
+				continue // another core's, which are the same
 			}
+
+			words := strings.Fields(value)
+			c.virtual = slices.Contains(words, "hypervisor")
+			c.flags = slices.DeleteFunc(words, func(w string) bool {
+				return !slices.Contains(cpuFlags, w) && !strings.HasPrefix(w, "rv")
+			})
 		}
 	}
 
 	c.cores = len(cores)
 	return c
-}
-
-func chooseFlags(value string) (flags []string, virtual bool) {
-	for _, w := range strings.Fields(value) {
-		if slices.Contains(cpuFlags, w) || strings.HasPrefix(w, "rv") {
-			flags = append(flags, w)
-		}
-
-		virtual = virtual || w == "hypervisor"
-	}
-	return flags, virtual
 }
 
 // machine records the memory size and the product name. It omits everything that differs between machines
@@ -330,9 +319,20 @@ func (f *facts) machine() {
 	dmi := strings.TrimSpace(readWord(f.root.sys("class/dmi/id/sys_vendor")) + " " +
 		readWord(f.root.sys("class/dmi/id/product_name")))
 	f.set("product", cmp.Or(readWord(f.root.proc("device-tree/model")), dmi), "the firmware does not name it")
-	f.file("bios_version", f.root.sys("class/dmi/id/bios_version"))
-	f.file("transparent_hugepages", f.root.sys("kernel/mm/transparent_hugepage/enabled"))
-	f.file("numa_nodes", f.root.sys("devices/system/node/online"))
+	for name, file := range sysFacts {
+		f.file(name, f.root.sys(file))
+	}
+}
+
+// sysFacts maps facts about the machine to the files in /sys that contain them.
+var sysFacts = map[string]string{
+	"bios_version": "class/dmi/id/bios_version", "boost": "devices/system/cpu/cpufreq/boost",
+	"cpu_online": "devices/system/cpu/online", "cpu_smt": "devices/system/cpu/smt/control",
+	"idle_driver":           "devices/system/cpu/cpuidle/current_driver",
+	"idle_governor":         "devices/system/cpu/cpuidle/current_governor",
+	"numa_nodes":            "devices/system/node/online",
+	"transparent_hugepages": "kernel/mm/transparent_hugepage/enabled",
+	"turbo_off":             "devices/system/cpu/intel_pstate/no_turbo",
 }
 
 // settingNames lists the sysctls that affect packet processing.
