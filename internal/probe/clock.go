@@ -24,7 +24,7 @@ func clock(root Root) Probe {
 			level("loop_rate_best_hz", "Hz",
 				"the same for the fastest of the loop's short runs, which shows the core's clock"),
 		},
-		Source: func(Options) (Sampler, error) { return openClock(root) },
+		Source: root.openClock,
 	}
 }
 
@@ -44,7 +44,7 @@ type clockSampler struct {
 	result uint64 // stored, so that the compiler cannot remove the work
 }
 
-func openClock(root Root) (Sampler, error) {
+func (root Root) openClock(Options) (Sampler, error) {
 	// /proc lists the machine's CPUs. Without it, no CPU can be timed.
 	if _, err := os.Stat(root.proc("stat")); errors.Is(err, fs.ErrNotExist) {
 		return nil, absent("%v: %s", err, noStat)

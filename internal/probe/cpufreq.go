@@ -53,7 +53,7 @@ func cpufreq(root Root) Probe {
 				"time spent at the clock in the label, in Hz, such as \"policy0@1800000000\" "+
 					"(stats/time_in_state)"),
 		},
-		Source: func(Options) (Sampler, error) { return openCPUFreq(root) },
+		Source: root.openCPUFreq,
 	}
 }
 
@@ -62,7 +62,7 @@ type cpufreqSampler struct {
 	times  []text[[]freqTime]
 }
 
-func openCPUFreq(root Root) (Sampler, error) {
+func (root Root) openCPUFreq(Options) (Sampler, error) {
 	s := &cpufreqSampler{}
 	var timeColumns []string
 	for _, dir := range matches(root.sys("devices/system/cpu/cpufreq/policy*")) {

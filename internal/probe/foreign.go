@@ -114,7 +114,7 @@ func foreign(root Root) Probe {
 			counter("lab_cpu_ns", "ns", "CPU time of the lab's own processes, since observation began"),
 			level("foreign_processes", "count", "user processes outside the lab"),
 		},
-		Source: func(o Options) (Sampler, error) { return openForeign(root, o.Own) },
+		Source: root.openForeign,
 	}
 }
 
@@ -135,7 +135,7 @@ type foreignSampler struct {
 // may have reused its id.
 const kernelRounds = 30
 
-func openForeign(root Root, own []int) (Sampler, error) {
+func (root Root) openForeign(o Options) (Sampler, error) {
 	s := &foreignSampler{
 		columns: columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"},
 		dir:     root.proc(""),
@@ -143,16 +143,12 @@ func openForeign(root Root, own []int) (Sampler, error) {
 		known:   map[int]*process{},
 		buf:     make([]byte, 4096),
 	}
-	self, err := os.Readlink(root.proc("self"))
+	own, err := root.ownProcesses(o)
 	if err != nil {
 		return nil, absent("%v: this machine's processes cannot be seen", err)
 	}
 
 	for _, pid := range own {
-		s.own[pid] = true
-	}
-
-	if pid, err := strconv.Atoi(self); err == nil {
 		s.own[pid] = true
 	}
 
@@ -166,6 +162,16 @@ func openForeign(root Root, own []int) (Sampler, error) {
 	}
 
 	return s, s.Sample(make([]float64, 3))
+}
+
+// ownProcesses returns the processes that o lists, and this process if it has an id in root's namespace. It
+// returns an error if root does not tell.
+func (root Root) ownProcesses(o Options) ([]int, error) {
+	self, err := os.Readlink(root.proc("self"))
+	if pid, wrong := strconv.Atoi(self); wrong == nil {
+		return append(slices.Clone(o.Own), pid), err
+	}
+	return o.Own, err
 }
 
 func (s *foreignSampler) stat(pid string) (pidStat, error) {

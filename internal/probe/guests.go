@@ -26,7 +26,7 @@ func guests(root Root) Probe {
 				"its cgroup)"),
 		},
 		Empty:  "no virtual machine of the lab runs",
-		Source: func(o Options) (Sampler, error) { return openGuests(root, o.Own) },
+		Source: root.openGuests,
 	}
 }
 
@@ -73,14 +73,9 @@ type guestsSampler struct {
 	buf     []byte
 }
 
-func openGuests(root Root, own []int) (Sampler, error) {
+func (root Root) openGuests(o Options) (Sampler, error) {
+	own, _ := root.ownProcesses(o)
 	s := &guestsSampler{root: root, dir: root.proc(""), own: own, buf: make([]byte, 4096)}
-	if self, err := os.Readlink(root.proc("self")); err == nil {
-		if pid, err := strconv.Atoi(self); err == nil {
-			s.own = append(slices.Clone(own), pid)
-		}
-	}
-
 	if !s.changed() {
 		return nil, absent("the lab has no virtual machine")
 	}

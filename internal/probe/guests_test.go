@@ -39,7 +39,7 @@ func TestGuests(t *testing.T) {
 	aThread(t, proc, 10, 10, 1, 5, "chokepoint")
 	aThread(t, proc, 11, 11, 10, 5, "chokepoint")
 	aThread(t, proc, 50, 50, 1, 900, "qemu-system-x86") // somebody else's
-	if s, err := openGuests(Root{Proc: proc}, []int{10}); err == nil {
+	if s, err := (Root{Proc: proc}).openGuests(Options{Own: []int{10}}); err == nil {
 		t.Fatalf("no guest of ours: got columns %v, want none", s.Columns())
 	}
 
@@ -47,7 +47,7 @@ func TestGuests(t *testing.T) {
 	aThread(t, proc, 12, 13, 11, 70, "CPU 0/TCG")
 	aThread(t, proc, 12, 14, 11, 40, "CPU 1/TCG")
 	aThread(t, proc, 12, 15, 11, 9, "worker")
-	s, err := openGuests(Root{Proc: proc}, []int{10})
+	s, err := (Root{Proc: proc}).openGuests(Options{Own: []int{10}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,14 +137,14 @@ func (f *file) up() float64 {
 // device returns the sysfs directory of a device in this network namespace, or "". A sysfs mounted in another
 // namespace shows the devices of that namespace, possibly with the same names. device therefore compares the
 // index and the address.
-func (r Root) device(name string) string {
-	dir := filepath.Join(r.sys("class/net"), name)
+func (root Root) device(name string) string {
+	dir := filepath.Join(root.sys("class/net"), name)
 	index, err := strconv.Atoi(readWord(filepath.Join(dir, "ifindex")))
 	if err != nil {
 		return ""
 	}
 
-	if r.Sys != "" {
+	if root.Sys != "" {
 		return dir
 	}
 
@@ -161,8 +161,8 @@ func (r Root) device(name string) string {
 }
 
 // lowerDevices lists the devices below the device name, such as the parent of a VLAN, in sysfs order.
-func (r Root) lowerDevices(name string) []string {
-	dir := r.device(name)
+func (root Root) lowerDevices(name string) []string {
+	dir := root.device(name)
 	if dir == "" {
 		return nil
 	}

@@ -18,9 +18,9 @@ import (
 // their own directory trees.
 type Root struct{ Proc, Sys, Dev string }
 
-func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
-func (r Root) sys(name string) string  { return filepath.Join(cmp.Or(r.Sys, "/sys"), name) }
-func (r Root) dev(name string) string  { return filepath.Join(cmp.Or(r.Dev, "/dev"), name) }
+func (root Root) proc(name string) string { return filepath.Join(cmp.Or(root.Proc, "/proc"), name) }
+func (root Root) sys(name string) string  { return filepath.Join(cmp.Or(root.Sys, "/sys"), name) }
+func (root Root) dev(name string) string  { return filepath.Join(cmp.Or(root.Dev, "/dev"), name) }
 
 // absentError explains why a source does not exist on this machine. It wraps host.ErrUnsupported.
 type absentError struct{ reason string }

@@ -22,7 +22,7 @@ func wireguard(root Root) Probe {
 		Slow:   true,
 		Stems:  wireguardMetrics,
 		Empty:  "no WireGuard device of the kernel has a peer here",
-		Source: func(Options) (Sampler, error) { return openWireGuard(root) },
+		Source: root.openWireGuard,
 	}
 }
 
@@ -43,7 +43,7 @@ type wireguardSampler struct {
 	known   []kernel.WireGuardPeer
 }
 
-func openWireGuard(root Root) (Sampler, error) {
+func (root Root) openWireGuard(Options) (Sampler, error) {
 	// Opening the netlink family would load the WireGuard module, so it is opened only if the module is
 	// loaded.
 	if len(matches(root.sys("module/wireguard"))) == 0 {
