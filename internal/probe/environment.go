@@ -410,7 +410,7 @@ func (f *facts) device(dev net.Interface) {
 			f.file(name+filepath.Base(queue)+":rps_cpus", filepath.Join(queue, "rps_cpus"))
 		}
 
-		f.optional(name+"lower", strings.Join(f.root.lowerDevices(dev.Name), " "))
+		f.optional(name+"lower", strings.Join(lowerDevices(dir), " "))
 	}
 
 	f.offloads(name, dev.Name)

@@ -64,11 +64,9 @@ func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
 		v.Conntrack = &record.Conntrack{Max: most, Count: count}
 	}
 
-	switch strings.TrimSpace(t.BridgeFilter) {
-	case "0":
-		v.BridgeFilter = new(false)
-	case "1":
-		v.BridgeFilter = new(true)
+	on := strings.TrimSpace(t.BridgeFilter)
+	if on == "0" || on == "1" {
+		v.BridgeFilter = new(on == "1")
 	}
 }
 

@@ -56,7 +56,14 @@ func inventory(root Root) *record.Inventory {
 		Max:          text("conntrack", "sys/net/netfilter/nf_conntrack_max"),
 		Count:        text("conntrack", "sys/net/netfilter/nf_conntrack_count"),
 		BridgeFilter: text("bridge_filter", "sys/net/bridge/bridge-nf-call-iptables"),
-	}, deviceNames(links))
+	}, func(index int) string {
+		for _, l := range links {
+			if l.Index == index {
+				return l.Name
+			}
+		}
+		return strconv.Itoa(index)
+	})
 	windows, err := kernel.ReplayWindows()
 	if known("xfrm", err) {
 		v.XFRM = &record.XFRMStates{States: len(windows)}
@@ -71,22 +78,16 @@ func inventory(root Root) *record.Inventory {
 	return v
 }
 
-func deviceNames(links []kernel.Link) func(index int) string {
-	return func(index int) string {
-		for _, l := range links {
-			if l.Index == index {
-				return l.Name
-			}
-		}
-		return strconv.Itoa(index)
-	}
-}
-
 // devicesOf describes all devices that are up.
 func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (out []record.NetDevice) {
 	up := slices.DeleteFunc(slices.Clone(links), func(l kernel.Link) bool { return !l.Up || l.Loopback })
 	for _, l := range up[:min(len(up), maxDevices)] {
-		d := queuesOf(l.Name)
+		all, filters, err := kernel.Disciplines(l.Name)
+		d := DeviceQueues(l.Name, all, filters)
+		if err != nil {
+			d = record.NetDevice{Name: l.Name, Missing: err.Error()}
+		}
+
 		d.Kind = l.Kind
 		d.Master = l.Master
 		d.Lower = l.Lower
@@ -137,12 +138,4 @@ func legacyEntries(root Root) (map[string]int, error) {
 		}
 	}
 	return out, nil
-}
-
-func queuesOf(dev string) record.NetDevice {
-	all, filters, err := kernel.Disciplines(dev)
-	if err != nil {
-		return record.NetDevice{Name: dev, Missing: err.Error()}
-	}
-	return DeviceQueues(dev, all, filters)
 }

@@ -160,20 +160,14 @@ func (root Root) device(name string) string {
 	return dir
 }
 
-// lowerDevices lists the devices below the device name, such as the parent of a VLAN, in sysfs order.
-func (root Root) lowerDevices(name string) []string {
-	dir := root.device(name)
-	if dir == "" {
-		return nil
-	}
-
+// lowerDevices lists the devices below a device, such as the parent of a VLAN, in sysfs order. dir is the
+// device's directory.
+func lowerDevices(dir string) (lower []string) {
 	entries, _ := os.ReadDir(dir)
-	var lower []string
 	for _, e := range entries {
 		if dev, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
 			lower = append(lower, dev)
 		}
 	}
-
 	return lower
 }

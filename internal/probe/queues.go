@@ -146,18 +146,16 @@ type queueField struct {
 // queueFields returns a field for each position in names. Delays are counted in microseconds, as CAKE does.
 func queueFields(names map[int]string) (fields []queueField) {
 	for _, at := range slices.Sorted(maps.Keys(names)) {
-		f := queueField{at, queueMetric(names[at]), 1}
-		if strings.HasSuffix(names[at], "_delay_ns") {
+		name := names[at]
+		f := queueField{at: at, scale: 1}
+		f.metric = slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
+		if strings.HasSuffix(name, "_delay_ns") {
 			f.scale = 1e3
 		}
 
 		fields = append(fields, f)
 	}
 	return fields
-}
-
-func queueMetric(name string) int {
-	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 }
 
 // fqCodelFields describes values of a qdisc in struct tc_fq_codel_xstats. Offsets count from the start of

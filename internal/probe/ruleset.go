@@ -331,25 +331,27 @@ func (s Ruleset) PacketFilter() *record.PacketFilter {
 		f.MoreChains = more
 	}
 
-	chains := map[string][]int{}
-	jumped := map[string][]string{}
+	w := &chainWalk{
+		rules:  s.Rules,
+		chains: map[string][]int{},
+		jumped: map[string][]string{},
+		known:  make([]bool, len(s.Rules)),
+	}
 	hooked := map[string]bool{}
 	for _, c := range s.Chains {
 		hooked[chainKey(c.Family, c.Table, c.Name)] = true
 	}
 
-	for i := range s.Rules {
-		r := &s.Rules[i]
+	for i, r := range s.Rules {
 		key := chainKey(r.Family, r.Table, r.Chain)
 		table := chainKey(r.Family, r.Table, "")
-		if chains[key] == nil && !hooked[key] {
-			jumped[table] = append(jumped[table], key)
+		if w.chains[key] == nil && !hooked[key] {
+			w.jumped[table] = append(w.jumped[table], key)
 		}
 
-		chains[key] = append(chains[key], i)
+		w.chains[key] = append(w.chains[key], i)
 	}
 
-	w := &chainWalk{rules: s.Rules, chains: chains, jumped: jumped, known: make([]bool, len(s.Rules))}
 	for _, c := range s.Chains {
 		w.seen = map[int]bool{}
 		w.done = map[walked]bool{}

@@ -36,12 +36,12 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 			break
 		}
 
-		id, ok := cpuID(w)
-		if !ok {
+		id, ok := number(w[min(3, len(w)):])
+		if !ok || id >= 1<<20 || string(w[:3]) != "CPU" {
 			return softirqText{}, errSoftirqs
 		}
 
-		t.cpus = append(t.cpus, id)
+		t.cpus = append(t.cpus, int(id))
 		for range softirqRows {
 			t.counts = append(t.counts, -1)
 		}
@@ -67,15 +67,6 @@ func parseSoftirqs(b []byte, reuse softirqText) (softirqText, error) {
 	}
 
 	return t, nil
-}
-
-func cpuID(w []byte) (int, bool) {
-	if len(w) < 4 || string(w[:3]) != "CPU" {
-		return 0, false
-	}
-
-	v, ok := number(w[3:])
-	return int(v), ok && v < 1<<20
 }
 
 func softirq(root Root) Probe {

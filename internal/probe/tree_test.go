@@ -179,7 +179,7 @@ func TestLinkReadsTheDevicesFolder(t *testing.T) {
 		t.Error("lan: got a state although sysfs does not have the device")
 	}
 
-	d := cmp.Diff(root.lowerDevices("wan"), []string{"eth0"})
+	d := cmp.Diff(lowerDevices(root.device("wan")), []string{"eth0"})
 	if d != "" {
 		t.Errorf("lower devices (-got +want):\n%s", d)
 	}
