@@ -114,7 +114,6 @@ func (f *requestFlow) Run(p *traffic.Phases) error {
 
 func (f *requestFlow) send(p *traffic.Phases) error {
 	b := make([]byte, frameHeader+bulkSize)
-	small := make([]byte, frameHeader)
 	length := unsentFirst / 2
 	adapted := traffic.Monotonic()
 	var counted int64
@@ -128,31 +127,23 @@ func (f *requestFlow) send(p *traffic.Phases) error {
 			adapted, counted = now, n
 		}
 
-		if !f.Sends {
+		x := frame{kind: frameBulk, length: uint32(length)}
+		if f.Sends {
 			select {
-			case x := <-f.outbox:
-				x.put(small)
+			case x = <-f.outbox:
+			default:
+			}
+		} else {
+			select {
+			case x = <-f.outbox:
 			case <-f.quit:
 				return nil
 			}
-
-			if err := f.write(p, small); err != nil {
-				return err
-			}
-			continue
 		}
 
-		select {
-		case x := <-f.outbox:
-			x.put(small)
-			if err := f.write(p, small); err != nil {
-				return err
-			}
-		default:
-			frame{kind: frameBulk, length: uint32(length)}.put(b)
-			if err := f.write(p, b[:frameHeader+length]); err != nil {
-				return err
-			}
+		x.put(b)
+		if err := f.write(p, b[:frameHeader+x.length]); err != nil {
+			return err
 		}
 	}
 
@@ -185,7 +176,7 @@ func (f *requestFlow) write(p *traffic.Phases, b []byte) error {
 func (f *requestFlow) receive(p *traffic.Phases) error {
 	header := make([]byte, frameHeader)
 	for !p.Abandoned.Load() {
-		err := f.take(header)
+		err := f.take(header, 0)
 		x, ok := readFrame(header)
 		switch {
 		case err == io.EOF && p.Over(p.End), err != nil && p.Over(p.Senders):
@@ -209,7 +200,8 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 			}
 		}
 
-		if err := f.discard(int(x.length)); err != nil {
+		// With MSG_TRUNC, the data is not copied.
+		if err := f.take(f.nothing[:x.length], unix.MSG_TRUNC); err != nil {
 			if p.Over(p.End) {
 				return nil
 			}
@@ -220,48 +212,26 @@ func (f *requestFlow) receive(p *traffic.Phases) error {
 }
 
 // take receives exactly len(b) bytes.
-func (f *requestFlow) take(b []byte) error {
+func (f *requestFlow) take(b []byte, flags int) error {
 	for len(b) > 0 {
-		n, err := f.recv(b, 0)
-		if err != nil {
-			return err
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.FD), uintptr(unsafe.Pointer(&b[0])),
+			uintptr(len(b)), uintptr(flags), 0, 0)
+		switch {
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			return errno
+		case n == 0:
+			return io.EOF
+		}
+
+		if !f.Sends {
+			f.Count.Add(int64(n))
 		}
 
 		b = b[n:]
 	}
 	return nil
-}
-
-// discard receives n bytes, at most bulkSize, without copying them.
-func (f *requestFlow) discard(n int) error {
-	for n > 0 {
-		got, err := f.recv(f.nothing[:n], unix.MSG_TRUNC)
-		if err != nil {
-			return err
-		}
-
-		n -= got
-	}
-	return nil
-}
-
-func (f *requestFlow) recv(b []byte, flags int) (int, error) {
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(f.FD), uintptr(unsafe.Pointer(&b[0])),
-			uintptr(len(b)), uintptr(flags), 0, 0)
-		switch {
-		case errno == unix.EINTR:
-		case errno != 0:
-			return 0, errno
-		case n == 0:
-			return 0, io.EOF
-		default:
-			if !f.Sends {
-				f.Count.Add(int64(n))
-			}
-			return int(n), nil
-		}
-	}
 }
 
 func (f *requestFlow) Unblock(how traffic.Urgency) {
