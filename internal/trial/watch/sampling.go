@@ -284,9 +284,9 @@ func (s *sampling) catchUp() {
 // The thread's clock is read once between two reads, as the end of the first and the start of the second.
 func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
-	mark := s.nextMark()
+	mark, last := s.nextMark()
 	for _, src := range s.sources {
-		if src.sampler == nil || src.due > now && (!marked || src.levels && s.lastMark()) {
+		if src.sampler == nil || src.due > now && (!marked || src.levels && last) {
 			continue
 		}
 
@@ -318,23 +318,17 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 	return read
 }
 
-// lastMark reports whether no mark follows the current one, which is then the end of a window. A value
-// that is not a counter is not read there, because it reveals nothing about the window.
-func (s *sampling) lastMark() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.marks) <= 1
-}
-
-// nextMark returns the time of the next mark, or math.MaxInt64 if there is none.
-func (s *sampling) nextMark() int64 {
+// nextMark returns the time of the next mark, or math.MaxInt64 if there is none. It also reports whether no
+// further mark follows, so that the next one is the end of a window. A value that is not a counter is not read
+// there, because it reveals nothing about the window.
+func (s *sampling) nextMark() (at int64, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.marks) == 0 {
-		return math.MaxInt64
+		return math.MaxInt64, true
 	}
 
-	return s.marks[0]
+	return s.marks[0], len(s.marks) == 1
 }
 
 // next returns the time at which the source is due again. The parameter at is the time of the last read,

@@ -147,15 +147,7 @@ func (w *Watcher) take(a answer) {
 	}
 
 	if a.Samples != nil {
-		if c.size += sizeOf(a.Samples); c.size > maxCollected {
-			c.err = fmt.Errorf("collect samples of node %s: they have more than %d MiB", w.node,
-				maxCollected>>20)
-			c.data = record.NodeData{}
-			close(c.done)
-			delete(w.waiting, a.ID)
-			return
-		}
-
+		c.size += sizeOf(a.Samples)
 		c.data.Samples = append(c.data.Samples, *a.Samples)
 	}
 
@@ -163,6 +155,15 @@ func (w *Watcher) take(a answer) {
 		c.data.Cost = a.Rest.Cost
 		c.data.Log = a.Rest.Log
 		c.data.Stalls = a.Rest.Stalls
+	}
+
+	if c.size > maxCollected {
+		c.data = record.NodeData{}
+		c.err = fmt.Errorf("collect samples of node %s: they have more than %d MiB", w.node,
+			maxCollected>>20)
+	}
+
+	if c.err != nil || a.Rest != nil {
 		close(c.done)
 		delete(w.waiting, a.ID)
 	}
@@ -210,12 +211,11 @@ func (w *Watcher) Schedule(at ...int64) error {
 	w.mu.Lock()
 	offset := w.clock.offset
 	w.mu.Unlock()
-	node := make([]int64, len(at))
-	for i, t := range at {
-		node[i] = t + offset
+	for i := range at {
+		at[i] += offset
 	}
 
-	return w.send(command{Op: opSchedule, At: node})
+	return w.send(command{Op: opSchedule, At: at})
 }
 
 // Live returns the latest busy share (0 to 1) of each core, or nil before the first report.
