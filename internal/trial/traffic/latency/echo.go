@@ -273,11 +273,10 @@ func parts(l *record.Latency) (list []any) {
 	for i := 0; i == 0 || i < len(l.RTT); i += partProbes {
 		j := min(i+partProbes, len(l.RTT))
 		part := *l
-		part.RTT = l.RTT[i:j]
-		part.UserRTT = l.UserRTT[i:j]
-		part.SentAt = l.SentAt[i:j]
-		part.Late = l.Late[i:j]
-		part.EchoNs = l.EchoNs[i:j]
+		for _, values := range perProbe(&part) {
+			*values = (*values)[i:j]
+		}
+
 		list = append(list, part)
 	}
 	return list
@@ -286,12 +285,15 @@ func parts(l *record.Latency) (list []any) {
 // joinParts appends the probes of a part to those of the previous parts. All other fields are equal in all
 // parts.
 func joinParts(l, part *record.Latency) *record.Latency {
-	part.RTT = append(l.RTT, part.RTT...)
-	part.UserRTT = append(l.UserRTT, part.UserRTT...)
-	part.SentAt = append(l.SentAt, part.SentAt...)
-	part.Late = append(l.Late, part.Late...)
-	part.EchoNs = append(l.EchoNs, part.EchoNs...)
+	for i, values := range perProbe(part) {
+		*values = append(*perProbe(l)[i], *values...)
+	}
 	return part
+}
+
+// perProbe returns the fields of l that contain a value for each probe.
+func perProbe(l *record.Latency) []*[]int64 {
+	return []*[]int64{&l.RTT, &l.UserRTT, &l.SentAt, &l.Late, &l.EchoNs}
 }
 
 // includes describes what a round-trip time includes.
