@@ -19,11 +19,7 @@ func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
 	var boots map[string]string
 	for name, boot := range l.Boots(ctx) {
 		sum := sha256.Sum256([]byte(c.Run.ID + " " + boot))
-		if boots == nil {
-			boots = map[string]string{}
-		}
-
-		boots[name] = hex.EncodeToString(sum[:4])
+		put(&boots, name, hex.EncodeToString(sum[:4]))
 	}
 	return boots
 }

@@ -226,11 +226,7 @@ func (c *Campaign) testbed(ctx context.Context, cell record.Factors) (*testbed, 
 		return nil, err
 	}
 
-	if c.testbeds == nil {
-		c.testbeds = map[labPlace]*testbed{}
-	}
-
-	c.testbeds[place] = b
+	put(&c.testbeds, place, b)
 	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, place.topology)})
 	return b, nil
 }

@@ -87,11 +87,7 @@ func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struc
 		select {
 		case <-starts:
 		case <-late.Done():
-			if c.mute == nil {
-				c.mute = map[netip.Addr]bool{}
-			}
-
-			c.mute[addr] = ctx.Err() == nil
+			put(&c.mute, addr, ctx.Err() == nil)
 		}
 	}
 }

@@ -128,11 +128,7 @@ func (c *Campaign) translated(ctx context.Context, cell record.Factors) (bool, e
 	at := natPlace{placeOf(cell), ip}
 	_, known := c.nat[at]
 	if !known {
-		if c.nat == nil {
-			c.nat = map[natPlace]bool{}
-		}
-
-		c.nat[at] = translates(ctx, l, ip)
+		put(&c.nat, at, translates(ctx, l, ip))
 	}
 
 	return c.nat[at], context.Cause(ctx)

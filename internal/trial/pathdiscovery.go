@@ -130,16 +130,12 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 
 // found stores the result of exploring a path.
 func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
-	if c.discovered == nil {
-		c.discovered = map[int]*discoveredPath{}
-	}
-
 	for i := range x.ends {
 		x.ends[i], _ = l.End(0, i, ip) // invalid if the end does not exist
 	}
 
 	x.nat = cmp.Or(x.nat, l.Translated(ip))
-	c.discovered[ip] = x
+	put(&c.discovered, ip, x)
 }
 
 func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) error {

@@ -319,11 +319,7 @@ func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
 
 	first, known := c.kernels[boot]
 	if !known {
-		if c.kernels == nil {
-			c.kernels = map[string]string{}
-		}
-
-		c.kernels[boot] = n.Name
+		put(&c.kernels, boot, n.Name)
 		return facts
 	}
 
@@ -356,11 +352,7 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 	for name, fact := range e.Facts {
 		if is, ok := other.Facts[name]; ok && is != fact {
 			delete(e.Facts, name)
-			if e.Missing == nil {
-				e.Missing = map[string]string{}
-			}
-
-			e.Missing[name] = fmt.Sprintf("guests differ by cell: %s, %s", fact, is)
+			put(&e.Missing, name, fmt.Sprintf("guests differ by cell: %s, %s", fact, is))
 		}
 	}
 }

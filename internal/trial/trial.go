@@ -87,14 +87,19 @@ func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
 	case err == nil:
 		delete(c.rebooted, key)
 	case errors.Is(err, errDead) && !c.rebooted[key]:
-		if c.rebooted == nil {
-			c.rebooted = map[string]bool{}
-		}
-
-		c.rebooted[key] = true
+		put(&c.rebooted, key, true)
 		return true
 	}
 	return false
+}
+
+// put sets an entry of a map, which it makes first if the map is nil.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+
+	(*m)[key] = value
 }
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
