@@ -42,8 +42,8 @@ func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, er
 		n.watched = lab.HostNode // the host owns the cores
 	}
 
-	facts := map[string]string{}
-	err := error(nil)
+	var facts map[string]string
+	var err error
 	if n.node.HasAgent() {
 		var e record.Environment
 		e, err = probe.Environment(ctx, n.node.Agent, name)
@@ -250,7 +250,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *testbed, cell record.Factors
 // cipher measures the cell's cipher during the window.
 func (a *attempt) cipher(ctx context.Context) error {
 	f := a.t.Row.Factors
-	n, err := a.testbed.ciphersOf(ctx, cipher.NodeFactor.Of(f))
+	n, err := a.ciphersOf(ctx, cipher.NodeFactor.Of(f))
 	if err != nil {
 		return err
 	}

@@ -109,14 +109,18 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 		out.Missing[name] = out.anonymous(why)
 	}
 
-	add := func(area, name string, a check.Answer) error {
+	add := func(area, name string, a check.Answer, err error) error {
+		if err != nil {
+			return err
+		}
+
 		shown := Capability{area, name, a}
 		a.Reason, a.Hint = out.anonymous(a.Reason), out.anonymous(a.Hint)
 		out.Tried = append(out.Tried, Capability{area, name, a})
 		return tell(shown)
 	}
 	if by, ok := n.Driver.(driver.Restricted); ok {
-		if err := add("machine", router, check.OKBecause("%s", by.Restrictions(e.Facts))); err != nil {
+		if err := add("machine", router, check.OKBecause("%s", by.Restrictions(e.Facts)), nil); err != nil {
 			return out, err
 		}
 	}
@@ -129,11 +133,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 
 		out.trying = s[0] + "=" + s[1]
 		a, err := try(ctx, l, record.Setting{Knob: s[0], Node: router, Value: s[1]})
-		if err == nil {
-			err = add("setting", s[0]+"="+s[1], a)
-		}
-
-		if err != nil {
+		if err := add("setting", out.trying, a, err); err != nil {
 			return out, err
 		}
 	}
@@ -141,35 +141,28 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	out.trying = "tunnel"
 	if near, err := l.Node(ctx, l.Topology.Tunnel[0]); err == nil && near.HasAgent() {
 		a, err := tryTunnel(ctx, l)
-		if err == nil {
-			err = add("tunnel", conformTunnel, a)
-		}
-
-		if err != nil {
+		if err := add("tunnel", conformTunnel, a, err); err != nil {
 			return out, err
 		}
 	}
 
 	out.trying = "counters"
-	counted, err := l.Counters(ctx, router, l.Ports(router)...)
+	ports := l.Ports(router)
+	counted, err := l.Counters(ctx, router, ports...)
 	a := check.OK()
 	switch {
-	case ctx.Err() != nil:
-		return out, ctx.Err()
 	case err != nil:
 		a = check.Not("%v", err)
-	case len(counted) < len(l.Ports(router)):
-		a = check.Not("%d of %d ports have any", len(counted), len(l.Ports(router)))
+	case len(counted) < len(ports):
+		a = check.Not("%d of %d ports have any", len(counted), len(ports))
 	}
 
-	if err := add("counters", "of its ports", a); err != nil {
+	if err := add("counters", "of its ports", a, ctx.Err()); err != nil {
 		return out, err
 	}
 
-	if a, err = out.sample(ctx, l, n, probes); err == nil {
-		err = add("samples", conformWatch.String(), a)
-	}
-
+	a, err = out.sample(ctx, l, n, probes)
+	err = add("samples", conformWatch.String(), a, err)
 	out.nameDevices()
 	return out, err
 }

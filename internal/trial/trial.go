@@ -21,15 +21,13 @@ import (
 
 // attempt holds the state of a trial in progress.
 type attempt struct {
-	c       *Campaign
-	m       record.Method // in a search, Duration is that of the trial
-	d       demand
-	t       *record.Trial
-	testbed *testbed
-	lab     *lab.Lab
-	watch   *watches
-	way     way
-	moves   []record.CounterDelta // values of the counters before the load
+	*testbed // nil before it is set up
+	c        *Campaign
+	m        record.Method // in a search, Duration is that of the trial
+	d        demand
+	t        *record.Trial
+	way      way
+	moves    []record.CounterDelta // values of the counters before the load
 }
 
 // try executes one row. It returns a complete trial, whether or not the trial failed. It returns an error
@@ -125,7 +123,7 @@ func (a *attempt) caveat(kind, text string) {
 
 // evidence stores the telemetry recorded during a failed trial.
 func (a *attempt) evidence(ctx context.Context) {
-	if a.watch == nil || a.t.Nodes != nil {
+	if a.testbed == nil || a.watch == nil || a.t.Nodes != nil {
 		return
 	}
 
@@ -191,14 +189,10 @@ func (a *attempt) run(ctx context.Context) error {
 
 // setUp prepares the lab. It changes only what differs from the previous row.
 func (a *attempt) setUp(ctx context.Context) (err error) {
-	b, err := a.c.testbed(ctx, a.t.Row.Factors)
-	if err != nil {
+	if a.testbed, err = a.c.testbed(ctx, a.t.Row.Factors); err != nil {
 		return err
 	}
 
-	a.testbed = b
-	a.lab = b.lab
-	a.watch = b.watch
 	row := a.t.Row
 	byKnob := a.t.Search != nil && a.m.Search != nil && a.m.Search.Knob != ""
 	if byKnob {
