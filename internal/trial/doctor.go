@@ -3,7 +3,6 @@ package trial
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -143,13 +142,11 @@ func MeasureTimer(ctx context.Context, l *lab.Lab, p traffic.Prober) (Timer, err
 		return Timer{}, err
 	}
 
-	offset, _, err := n.Agent.Clock(ctx)
+	end, err := traffic.LoopbackEnd(ctx, n.Name, n.Agent)
 	if err != nil {
 		return Timer{}, err
 	}
 
-	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	end := traffic.End{Node: n.Name, Agent: n.Agent, Addr: at, Target: at, Offset: offset}
 	const length, interval = 500 * time.Millisecond, time.Millisecond
 	got, err := p.Probe(ctx, end, end, record.Load{
 		Protocol:   "echo",

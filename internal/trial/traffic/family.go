@@ -28,6 +28,14 @@ type End struct {
 	ThirdParty string
 }
 
+// LoopbackEnd returns an endpoint on the loopback device of an agent's node. If the clocks cannot be related,
+// it also returns an error, and the offset is 0.
+func LoopbackEnd(ctx context.Context, node string, agent host.Agent) (End, error) {
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	offset, _, err := agent.Clock(ctx)
+	return End{Node: node, Agent: agent, Addr: at, Target: at, Offset: offset}, err
+}
+
 // Neighbor describes the device at the other end of the endpoint's link. The device is on a node with an
 // agent.
 type Neighbor struct {

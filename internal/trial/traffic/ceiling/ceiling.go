@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -251,12 +250,7 @@ func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Cei
 			kinds[i])
 	}
 
-	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	end := traffic.End{Node: "loopback", Agent: agent, Addr: at, Target: at}
-	if offset, _, err := agent.Clock(ctx); err == nil {
-		end.Offset = offset
-	}
-
+	end, _ := traffic.LoopbackEnd(ctx, "loopback", agent)
 	return ceilings(ctx, end, end, "loopback", kinds)
 }
 
