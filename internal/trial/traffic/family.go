@@ -82,6 +82,28 @@ type Engine interface {
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 }
 
+// Plain implements Check and Offer for an engine E that embeds it. The node side of E must use Endpoints on both
+// nodes.
+type Plain[E interface {
+	Name() string
+	// CheckLoad checks the requirements of a load that are the same on every machine.
+	CheckLoad(record.Load) check.Answer
+}] struct{}
+
+// Check checks the load, then both nodes.
+func (Plain[E]) Check(ctx context.Context, near, far End, load record.Load) check.Answer {
+	var e E
+	return CheckEnds(ctx, e.Name(), load, e.CheckLoad(load), near, far)
+}
+
+// Offer runs the load and joins the counts of both endpoints.
+func (Plain[E]) Offer(ctx context.Context, near, far End, load record.Load,
+	c Conductor) (*record.Traffic, error) {
+	var e E
+	t, _, err := Offer(ctx, e.Name(), near, far, load, c, e.CheckLoad(load))
+	return t, err
+}
+
 // Asked describes a load that doctor checks with an engine, and the mode in which to offer it. An engine
 // may have a method Asked that lists such loads. Other engines are checked with a TCP stream.
 type Asked struct {

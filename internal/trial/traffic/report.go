@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -168,7 +169,23 @@ func join(engine string, load record.Load, reports [2]EndReport) (*record.Traffi
 	}
 
 	addCaveats(t)
-	return t, nil
+	t.Responsiveness = cmp.Or(reports[0].Responsiveness, reports[1].Responsiveness)
+	t.ShortFlows = cmp.Or(reports[0].ShortFlows, reports[1].ShortFlows)
+	return t, CheckShortFlows(t.ShortFlows)
+}
+
+// CheckShortFlows returns an error if the counts of short flows contradict each other.
+func CheckShortFlows(s *record.ShortFlows) error {
+	switch {
+	case s == nil: // the load has none
+	case s.Started != s.Completed+s.Failed+s.Unfinished:
+		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, "+
+			"%d unfinished", s.Started, s.Completed, s.Failed, s.Unfinished)
+	case s.Asked != s.Confirmed:
+		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked,
+			s.Confirmed)
+	}
+	return nil
 }
 
 // addCaveats adds caveats about packets that the tester itself lost, counters that it read late, and

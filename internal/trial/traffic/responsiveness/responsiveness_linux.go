@@ -2,7 +2,6 @@
 package responsiveness
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,7 +19,7 @@ import (
 // follows: there is no TLS or HTTP, a request is a few bytes of the engine's own protocol, and the number of
 // load-carrying connections is fixed instead of increased until the path is full. The node side requires
 // Linux.
-type Engine struct{}
+type Engine struct{ traffic.Plain[Engine] }
 
 // Name returns "responsiveness".
 func (Engine) Name() string { return "responsiveness" }
@@ -32,12 +31,8 @@ const requestInterval = 25 * time.Millisecond
 // maxRequestFlows limits the threads of one endpoint.
 const maxRequestFlows = 64
 
-// Check checks the load, then both nodes.
-func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
-}
-
-func (Engine) checkLoad(load record.Load) check.Answer {
+// CheckLoad permits only TCP at full rate.
+func (Engine) CheckLoad(load record.Load) check.Answer {
 	switch {
 	case load.Protocol != "tcp":
 		return check.Not("protocol %q: responsiveness is measured beside TCP", load.Protocol)
@@ -50,18 +45,6 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 		return check.Not("it loads the path as far as that goes, and knows no rate")
 	}
 	return traffic.CheckLoad(load)
-}
-
-// Offer runs the load and the requests, and joins the results of both endpoints.
-func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic, error) {
-	t, reports, err := traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load))
-	if err != nil {
-		return nil, err
-	}
-
-	t.Responsiveness = cmp.Or(reports[0].Responsiveness, reports[1].Responsiveness)
-	return t, nil
 }
 
 // Serve is the node side of the engine. Both endpoints carry the load. The opener also sends requests,

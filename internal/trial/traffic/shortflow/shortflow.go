@@ -3,7 +3,6 @@ package shortflow
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"fmt"
 
@@ -16,14 +15,14 @@ import (
 // Flows opens a TCP connection for each flow. The sizes of flows are drawn from a distribution. Either
 // each stream starts the next flow when the previous one has ended, or flows start at a rate, regardless
 // of how fast they end. The node side requires Linux.
-type Flows struct{}
+type Flows struct{ traffic.Plain[Flows] }
 
 // Name returns "flows".
 func (Flows) Name() string { return "flows" }
 
 // Requests sends requests on persistent connections. Each connection has one request at a time and waits
 // for its response. The node side requires Linux.
-type Requests struct{}
+type Requests struct{ traffic.Plain[Requests] }
 
 // Name returns "requests".
 func (Requests) Name() string { return "requests" }
@@ -42,22 +41,13 @@ const maxOpenFlows = 4096
 // maxConnectionRate is the maximum rate of new connections. It is far above what sockets can handle.
 const maxConnectionRate = 1e7
 
-// Check checks the load, then both nodes.
-func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
-}
-
 // Asked returns a load of requests, because the default load, a TCP stream, does not consist of requests.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
 
-// Check checks the load, then both nodes.
-func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
-	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
-}
-
-func (Flows) checkLoad(load record.Load) check.Answer {
+// CheckLoad permits only TCP without a rate of bytes.
+func (Flows) CheckLoad(load record.Load) check.Answer {
 	if _, err := ParseFlowSizes(FlowSizeOf(load)); err != nil {
 		return check.Not("flow size %v", err)
 	}
@@ -69,7 +59,8 @@ func (Flows) checkLoad(load record.Load) check.Answer {
 	return checkUnpacedTCP(load)
 }
 
-func (Requests) checkLoad(load record.Load) check.Answer {
+// CheckLoad permits only TCP in both directions without a rate of bytes.
+func (Requests) CheckLoad(load record.Load) check.Answer {
 	if load.Direction != record.Both {
 		return check.Not("direction %s: requests go one way and responses the other, so want both",
 			load.Direction)
@@ -102,43 +93,6 @@ func FlowSizeOf(load record.Load) string { return cmp.Or(load.FlowSize, defaultF
 // MessageSizes returns the sizes of a request and of its response, in bytes.
 func MessageSizes(load record.Load) (request, response int64) {
 	return int64(cmp.Or(load.RequestSize, defaultRequest)), int64(cmp.Or(load.ResponseSize, defaultResponse))
-}
-
-// Offer runs the load and joins the results of both endpoints.
-func (e Flows) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic, error) {
-	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
-}
-
-// Offer runs the load and joins the results of both endpoints.
-func (e Requests) Offer(ctx context.Context, near, far traffic.End, load record.Load,
-	c traffic.Conductor) (*record.Traffic, error) {
-	return joined(traffic.Offer(ctx, e.Name(), near, far, load, c, e.checkLoad(load)))
-}
-
-// joined adds the flows counted by the opener to the result.
-func joined(t *record.Traffic, reports [2]traffic.EndReport, err error) (*record.Traffic, error) {
-	if err != nil {
-		return nil, err
-	}
-
-	t.ShortFlows = cmp.Or(reports[0].ShortFlows, reports[1].ShortFlows)
-	return t, checkShortFlows(t.ShortFlows)
-}
-
-// checkShortFlows returns an error if the counts contradict each other.
-func checkShortFlows(s *record.ShortFlows) error {
-	switch {
-	case s == nil:
-		return fmt.Errorf("join flows: no end reported any")
-	case s.Started != s.Completed+s.Failed+s.Unfinished:
-		return fmt.Errorf("accounts of flows do not add up: %d started, %d completed, %d failed, "+
-			"%d unfinished", s.Started, s.Completed, s.Failed, s.Unfinished)
-	case s.Asked != s.Confirmed:
-		return fmt.Errorf("accounts of flows do not add up: %d bytes asked for, %d confirmed", s.Asked,
-			s.Confirmed)
-	}
-	return nil
 }
 
 // The opener sends a header before the payload: the number of the flow, the number of payload bytes that

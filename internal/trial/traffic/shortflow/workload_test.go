@@ -143,18 +143,18 @@ func TestTallyCountsEachFlowOnce(t *testing.T) {
 		t.Errorf("got %+v, want 5 started, 1 completed, 1 failed, 3 unfinished, 1 carried", s)
 	}
 
-	if err := checkShortFlows(s); err != nil {
+	if err := traffic.CheckShortFlows(s); err != nil {
 		t.Error(err)
 	}
 
 	s.Unfinished--
-	if checkShortFlows(s) == nil {
+	if traffic.CheckShortFlows(s) == nil {
 		t.Error("a flow was lost, and nobody noticed")
 	}
 
 	s.Unfinished++
 	s.Confirmed++
-	if checkShortFlows(s) == nil {
+	if traffic.CheckShortFlows(s) == nil {
 		t.Error("a byte was made up, and nobody noticed")
 	}
 }
