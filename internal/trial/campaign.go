@@ -70,7 +70,8 @@ type Campaign struct {
 	Install func(ctx context.Context, level string) error
 	// InstallWait limits the time until the router reports its new version; 0 means 5 min.
 	InstallWait time.Duration
-	// Learnt, if not nil, stores facts about the run that became known after the run's head was stored.
+	// Learnt stores facts about the run that became known after the run's head was stored. It may be nil if
+	// neither Until nor a firmware is set.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
 	// LearntAfter, if not nil, stores the inventories of the nodes after the last trial.
 	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
@@ -419,10 +420,6 @@ func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
 			"trial")),
 	}
 	c.tell(record.Event{Event: "lab", Text: left.Text})
-	if c.Learnt == nil {
-		return nil
-	}
-
 	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 

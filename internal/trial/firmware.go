@@ -111,30 +111,18 @@ func (c *Campaign) equip(ctx context.Context, row record.Row) error {
 		}
 
 		if s.Reason != "" {
+			c.skip[cell.Key()] = true
 			no = append(no, s)
 		}
 	}
 
-	return c.leaveOut(ctx, no)
-}
-
-// leaveOut skips the given cells from now on.
-func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
-	if len(cells) == 0 {
+	if len(no) == 0 {
 		return nil
 	}
 
-	for _, s := range cells {
-		c.skip[s.Factors.Key()] = true
-	}
-
-	c.Run.Skipped = append(c.Run.Skipped, cells...)
-	c.reportSkipped(cells)
-	if c.Learnt == nil {
-		return nil
-	}
-
-	return c.Learnt(ctx, cells, nil)
+	c.Run.Skipped = append(c.Run.Skipped, no...)
+	c.reportSkipped(no)
+	return c.Learnt(ctx, no, nil)
 }
 
 // install has a firmware installed. It then reconnects to the router and reads the router's version.
@@ -225,9 +213,5 @@ func (c *Campaign) keepFirmware(ctx context.Context) error {
 	c.tell(record.Event{Event: "warning", Text: text})
 	caveat := record.Caveat{Kind: "firmware-in-turn", Text: text}
 	c.Run.Caveats = append(c.Run.Caveats, caveat)
-	if c.Learnt == nil {
-		return nil
-	}
-
 	return c.Learnt(context.WithoutCancel(ctx), nil, []record.Caveat{caveat})
 }

@@ -113,7 +113,6 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 
 	c.tell(record.Event{
 		Event: "phase",
-		Run:   c.Run.ID,
 		Phase: fmt.Sprintf("path over IPv%d", ip),
 		Text:  fmt.Sprintf("finding the path over IPv%d", ip),
 	})
