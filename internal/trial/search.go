@@ -3,8 +3,6 @@ package trial
 import (
 	"context"
 	"fmt"
-	"math"
-	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -66,11 +64,6 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 	}
 	out.add(t)
 	return c.keep(ctx, row, t)
-}
-
-// knobLevel returns the knob's level for the load of a search's trial.
-func knobLevel(s *record.SearchTrial) string {
-	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
 }
 
 // asks sets the demand's load for a search's trial. A rate is in payload bit/s over all streams and

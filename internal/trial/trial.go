@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -196,7 +198,8 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	row := a.t.Row
 	byKnob := a.t.Search != nil && a.m.Search != nil && a.m.Search.Knob != ""
 	if byKnob {
-		row.Factors = factor.Name(a.m.Search.Knob).With(row.Factors, knobLevel(a.t.Search))
+		level := strconv.FormatFloat(math.Round(a.t.Search.Load/1e3), 'f', -1, 64) + "k"
+		row.Factors = factor.Name(a.m.Search.Knob).With(row.Factors, level)
 	}
 
 	if a.d, err = a.c.ask(row, a.lab.Topology, a.m); err != nil {

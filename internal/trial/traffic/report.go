@@ -208,10 +208,13 @@ func addCaveats(t *record.Traffic) {
 	}
 
 	t.Details["udp_mode"] = UDPMode(t.Load)
-	for _, side := range losers(t) {
-		if t.Details[side+".socket_drops"] == "" {
+	for i, direction := range []string{record.Down, record.Up} {
+		lost := slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
+			return f.Direction == direction && f.Packets != nil && f.Packets.Lost > 0
+		})
+		if lost && t.Details[sides[i]+".socket_drops"] == "" {
 			say("unknown-drops", "the %s receiver's system does not tell what its socket buffer had no room "+
-				"for: what is counted as lost may have been lost there", side)
+				"for: what is counted as lost may have been lost there", sides[i])
 		}
 	}
 
@@ -235,18 +238,6 @@ func addCaveats(t *record.Traffic) {
 				"are large packets, not those of a wire", side)
 		}
 	}
-}
-
-// losers returns the receiving ends that lost packets.
-func losers(t *record.Traffic) (out []string) {
-	for i, direction := range []string{record.Down, record.Up} {
-		if slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
-			return f.Direction == direction && f.Packets != nil && f.Packets.Lost > 0
-		}) {
-			out = append(out, sides[i])
-		}
-	}
-	return out
 }
 
 // joinPackets joins the counts of a UDP flow. The receiver counts arrivals and gaps, and the sender counts

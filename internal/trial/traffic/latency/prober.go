@@ -3,9 +3,11 @@ package latency
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -76,8 +78,10 @@ func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
 // run calls send and receive in separate goroutines, and reports progress.
 func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Progress) error,
 	send, receive func()) error {
-	if err := few(w, p.load.Interval); err != nil {
-		return err
+	long := time.Duration(w.End - w.Begin)
+	n := long / p.load.Interval
+	if n > maxProbes {
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", p.load.Interval, long, n, maxProbes)
 	}
 
 	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))

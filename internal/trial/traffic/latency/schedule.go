@@ -1,22 +1,10 @@
 package latency
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
-
-// few returns an error if a trial would have too many probes.
-func few(w record.Window, interval time.Duration) error {
-	n := (w.End - w.Begin) / int64(interval)
-	if n > maxProbes {
-		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", interval,
-			time.Duration(w.End-w.Begin), n, maxProbes)
-	}
-	return nil
-}
 
 // schedule holds the times at which probes are due, from the start of the load to the end of the window.
 // It is computed before the first probe is sent, so that the path cannot influence when it is probed.

@@ -50,16 +50,6 @@ func (e *flowEnd) close() {
 	for _, fd := range e.held {
 		abortFlow(fd)
 	}
-
-	e.held = nil
-}
-
-func (e *flowEnd) shortFlows() *record.ShortFlows {
-	var tallies []*flowTally
-	for _, a := range e.clients {
-		tallies = append(tallies, a.tally)
-	}
-	return joinTallies(tallies, e.part.Load, e.kept)
 }
 
 // connect prepares the endpoint. For requests, it opens all connections. For flows, it opens one
@@ -70,9 +60,16 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Endpoint) error {
 	keys := l.Keys
 	e.part, l.Mode, l.Release = l.Part, e.String, e.close
 	l.Finish = func(r *traffic.EndReport) error {
-		if !q.Listen {
-			r.ShortFlows = e.shortFlows()
+		if q.Listen {
+			return nil
 		}
+
+		var tallies []*flowTally
+		for _, a := range e.clients {
+			tallies = append(tallies, a.tally)
+		}
+
+		r.ShortFlows = joinTallies(tallies, q.Load, e.kept)
 		return nil
 	}
 	for i, k := range keys {

@@ -361,7 +361,6 @@ const poolWrite = 256 << 10
 type tcpPool struct {
 	flows []*tcpFlow
 	sends bool
-	open  int // number of streams that have not ended
 }
 
 func (c *tcpPool) Name() string {
@@ -388,7 +387,6 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 		return err
 	}
 	defer unix.Close(poll)
-	c.open = len(c.flows)
 	if c.flows[0].verify {
 		b := make([]byte, verifySize)
 		for _, f := range c.flows {
@@ -406,7 +404,8 @@ func (c *tcpPool) Run(p *traffic.Phases) error {
 // serve moves data of the ready streams, one after the other.
 func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 	events := make([]unix.EpollEvent, min(len(c.flows), 256))
-	for c.open > 0 && !p.Abandoned.Load() && !(c.sends && traffic.Monotonic() >= p.Senders) {
+	open := len(c.flows) // number of streams that have not ended
+	for open > 0 && !p.Abandoned.Load() && !(c.sends && traffic.Monotonic() >= p.Senders) {
 		n, err := traffic.EpollWait(poll, events, traffic.CallTimeout)
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("wait for the streams: %w", err)
@@ -420,7 +419,7 @@ func (c *tcpPool) serve(p *traffic.Phases, poll int) error {
 			}
 
 			if over {
-				c.open--
+				open--
 				unix.EpollCtl(poll, unix.EPOLL_CTL_DEL, f.FD, nil)
 			}
 		}
