@@ -126,8 +126,9 @@ type foreignSampler struct {
 	own     map[int]bool
 	known   map[int]*process
 	round   uint64
-	foreign processTime
-	lab     processTime
+	foreign uint64 // CPU time of processes outside the lab since the probe first read /proc, in ticks
+	lab     uint64 // CPU time of the lab's processes since then
+	live    int    // number of processes outside the lab
 	buf     []byte
 }
 
@@ -198,8 +199,8 @@ func (s *foreignSampler) Sample(dst []float64) error {
 	}
 
 	s.settle(first)
-	dst[0], dst[1] = float64(s.foreign.ticks)*nsPerTick, float64(s.lab.ticks)*nsPerTick
-	dst[2] = float64(s.foreign.live)
+	dst[0], dst[1] = float64(s.foreign)*nsPerTick, float64(s.lab)*nsPerTick
+	dst[2] = float64(s.live)
 	return nil
 }
 
@@ -222,12 +223,6 @@ type process struct {
 	lab               bool
 	round             uint64 // number of the last walk that saw the process
 	grown, childGrown uint64
-}
-
-// processTime holds the CPU time of a group of processes since the probe first read /proc, in ticks.
-type processTime struct {
-	ticks uint64
-	live  int
 }
 
 // see records the CPU times of a process. For a new process, the increase is its whole CPU time.
@@ -256,20 +251,20 @@ func (s *foreignSampler) settle(first bool) {
 	}
 
 	maps.DeleteFunc(s.known, func(_ int, p *process) bool { return p.round != s.round })
-	s.foreign.live, s.lab.live = 0, 0
+	s.live = 0
 	for _, p := range s.known {
 		if p.kernel {
 			continue
 		}
 
-		t := &s.foreign
-		if p.lab {
-			t = &s.lab
+		ticks := &s.lab
+		if !p.lab {
+			ticks = &s.foreign
+			s.live++
 		}
 
-		t.live++
 		if !first {
-			t.ticks += p.grown + p.childGrown
+			*ticks += p.grown + p.childGrown
 		}
 	}
 }

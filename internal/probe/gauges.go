@@ -86,12 +86,11 @@ func (g *gauges) Sample(dst []float64) error {
 	return nil
 }
 
-func (g *gauges) Close() error {
-	var errs []error
+func (g *gauges) Close() (err error) {
 	for _, g := range g.list {
-		errs = append(errs, g.f.Close())
+		err = errors.Join(err, g.f.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // matches lists the paths that match a pattern, in natural order: "zone2" comes before "zone10".

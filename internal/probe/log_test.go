@@ -79,7 +79,7 @@ func TestKernelLogIsBounded(t *testing.T) {
 // walk lets a foreign sampler see these processes and returns the ticks that it books to others and to the
 // lab.
 func walk(s *foreignSampler, seen ...pidStat) (foreign, lab uint64) {
-	before := [2]uint64{s.foreign.ticks, s.lab.ticks}
+	before := [2]uint64{s.foreign, s.lab}
 	first := s.round == 0
 	s.round++
 	for _, p := range seen {
@@ -87,7 +87,7 @@ func walk(s *foreignSampler, seen ...pidStat) (foreign, lab uint64) {
 	}
 
 	s.settle(first)
-	return s.foreign.ticks - before[0], s.lab.ticks - before[1]
+	return s.foreign - before[0], s.lab - before[1]
 }
 
 func TestForeignBooksEachTickOnce(t *testing.T) {

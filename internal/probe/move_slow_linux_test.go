@@ -204,8 +204,8 @@ func TestForeignMoves(t *testing.T) {
 	theirs.own = map[int]bool{}
 	theirs.known = map[int]*process{}
 	theirs.round = 0
-	theirs.foreign = processTime{}
-	theirs.lab = processTime{}
+	theirs.foreign = 0
+	theirs.lab = 0
 	before := sample(t, &theirs)
 	for range 5 {
 		run(t, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")

@@ -210,10 +210,9 @@ func (s *namedSampler) Sample(dst []float64) error {
 	return nil
 }
 
-func (s *namedSampler) Close() error {
-	var errs []error
+func (s *namedSampler) Close() (err error) {
 	for _, f := range s.files {
-		errs = append(errs, f.Close())
+		err = errors.Join(err, f.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -358,14 +358,13 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 }
 
 // Close detaches the program from its device and releases all resources.
-func (f *Frames) Close() error {
-	var errs []error
+func (f *Frames) Close() (err error) {
 	if f.link != nil {
-		errs = append(errs, f.link.Close())
+		err = f.link.Close()
 		f.link = nil
 	}
-	return errors.Join(append(errs, f.loaded.Program.Close(), f.loaded.State.Close(),
-		f.loaded.Arrived.Close(), f.loaded.Delays.Close())...)
+	return errors.Join(err, f.loaded.Program.Close(), f.loaded.State.Close(), f.loaded.Arrived.Close(),
+		f.loaded.Delays.Close())
 }
 
 // Pass attaches a program to a device until the returned link is closed. The program passes all packets. The
