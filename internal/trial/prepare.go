@@ -461,16 +461,14 @@ func namePorts(l *lab.Lab, node string, v *record.Inventory) {
 func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	switch {
 	case n.HasDriver():
-		e := record.Environment{
-			Node: n.Name,
-			Missing: map[string]string{"all": cmp.Or(n.Unagented,
-				"the node has no agent")},
-		}
+		e := record.Environment{Node: n.Name, Missing: map[string]string{}}
 		if !l.OwnNetwork() {
 			e.Facts = c.between(n.Name).Facts
 		}
 
+		rest := "all"
 		if by, ok := n.Driver.(driver.Describing); ok {
+			rest = "others"
 			facts, err := by.Facts(ctx, n.Reads())
 			if err != nil {
 				e.Missing["system"] = err.Error()
@@ -481,10 +479,9 @@ func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record
 			}
 
 			maps.Copy(e.Facts, facts)
-			e.Missing["others"] = e.Missing["all"]
-			delete(e.Missing, "all")
 		}
 
+		e.Missing[rest] = cmp.Or(n.Unagented, "the node has no agent")
 		e.Inventory = inventoryOf(ctx, n)
 		return e, nil
 	case !n.HasAgent():

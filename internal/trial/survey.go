@@ -36,25 +36,19 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 
 		var facts map[string]string
+		a := check.CouldNotTell("%s", n.Facts.Unreachable)
 		switch {
 		case n.HasAgent():
-			var a check.Answer
 			if a, facts, err = ofAgent(ctx, n); err != nil {
 				return out, err
 			}
-
-			add("machine", name, a)
 		case n.HasDriver():
-			a := n.Driver.Check(ctx, n.Host)
-			if a.State == check.Yes {
+			if a = n.Driver.Check(ctx, n.Host); a.State == check.Yes {
 				a, facts = ofDriver(ctx, n)
 			}
-
-			add("machine", name, a)
-		default:
-			add("machine", name, check.CouldNotTell("%s", n.Facts.Unreachable))
 		}
 
+		add("machine", name, a)
 		var ports []string
 		for _, port := range l.Ports(name) {
 			dev := l.Device(name, port)

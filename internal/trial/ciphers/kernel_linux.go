@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -170,14 +171,8 @@ func controlIV(iv []byte) []byte {
 
 func controlMessage(kind, size int) []byte {
 	b := make([]byte, unix.CmsgSpace(size))
-	level := unix.CmsgLen(0) - 8 // offset after the length, which is a machine word
-	if level == 8 {
-		binary.NativeEndian.PutUint64(b, uint64(unix.CmsgLen(size)))
-	} else {
-		binary.NativeEndian.PutUint32(b, uint32(unix.CmsgLen(size)))
-	}
-
-	binary.NativeEndian.PutUint32(b[level:], unix.SOL_ALG)
-	binary.NativeEndian.PutUint32(b[level+4:], uint32(kind))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = unix.SOL_ALG, int32(kind)
+	h.SetLen(unix.CmsgLen(size))
 	return b
 }
