@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -24,13 +23,12 @@ const (
 // hops returns the routers to probe on the path, the nearest first. It returns none if the path is a tunnel
 // or if the route is unknown. A router that does not identify itself has the zero address.
 func (a *attempt) hops() []netip.Addr {
-	ip := cmp.Or(a.d.ip, 4)
-	x := a.c.discovered[ip]
+	x := a.c.discovered[a.d.ip]
 	switch {
 	case a.c.Hopper == nil || a.way.path.Slot != 0 || a.d.probeOpener != "near":
 		return nil
 	case a.lab.OwnNetwork():
-		return a.lab.Hops(ip)
+		return a.lab.Hops(a.d.ip)
 	case x == nil || x.route == nil:
 		return nil
 	}

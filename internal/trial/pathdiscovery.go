@@ -259,16 +259,17 @@ func (c *Campaign) connect(ctx context.Context, w way, d demand, opener string) 
 		return errors.New("no engine to try it with")
 	}
 
-	load := d.load
-	load.Protocol = "tcp"
-	load.Direction = record.Up
-	load.Streams = 1
-	load.IP = d.ip
-	load.Opener = opener
-	load.Port = d.ports.Load
-	load.Duration = tryLength
-	load.Interval = tryLength
-	_, err := engine.Offer(ctx, w.near, w.far, load, newConductor(1, 0, tryLength))
+	_, err := engine.Offer(ctx, w.near, w.far, record.Load{
+		Protocol:  "tcp",
+		Direction: record.Up,
+		Streams:   1,
+		IP:        d.ip,
+		Opener:    opener,
+		Port:      d.ports.Load,
+		Duration:  tryLength,
+		Interval:  tryLength,
+		Tag:       d.load.Tag,
+	}, newConductor(1, 0, tryLength))
 	return err
 }
 

@@ -72,8 +72,8 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 		a.evidence(ctx)
 	}
 
-	if b := c.testbeds[placeOf(row.Factors)]; c.rebootFor(row.Factors, err) && b != nil {
-		b.lab.PathDead()
+	if c.rebootFor(row.Factors, err) {
+		a.lab.PathDead()
 	}
 
 	return t, nil

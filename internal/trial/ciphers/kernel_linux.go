@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,9 +64,7 @@ func kernelWorker(q Request) (w worker, err error) {
 // kernelSocket returns an AF_ALG file descriptor on which operations can be performed.
 func kernelSocket(name [2]string, q Request) (int, error) {
 	lacks := func(what string, err error) error {
-		switch {
-		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM),
-			errors.Is(err, unix.EACCES):
+		if slices.Contains([]error{unix.EAFNOSUPPORT, unix.ENOENT, unix.EPERM, unix.EACCES}, err) {
 			return fmt.Errorf("%w: %s: %w", host.ErrUnsupported, what, err)
 		}
 		return fmt.Errorf("%s: %w", what, err)

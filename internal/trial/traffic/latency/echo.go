@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -85,45 +84,44 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 
 	ends := [2]traffic.End{near, far}
 	sides := [2]string{"near", "far"}
+	opener, listener := 0, 1
 	if load.Opener == "far" {
-		slices.Reverse(raw[:])
-		slices.Reverse(ends[:])
-		slices.Reverse(sides[:])
+		opener, listener = 1, 0
 	}
 
 	l := &record.Latency{}
-	for _, part := range raw[0] {
+	for _, part := range raw[opener] {
 		var p record.Latency
 		if err := json.Unmarshal(part, &p); err != nil {
-			return nil, fmt.Errorf("read the result of the probe on %s: %w", ends[0].Node, err)
+			return nil, fmt.Errorf("read the result of the probe on %s: %w", ends[opener].Node, err)
 		}
 
 		l = joinParts(l, &p)
 	}
 
 	var answered echoReport
-	if len(raw[1]) > 0 { // because a router's kernel sends no report
-		if err := json.Unmarshal(raw[1][0], &answered); err != nil {
+	if len(raw[listener]) > 0 { // because a router's kernel sends no report
+		if err := json.Unmarshal(raw[listener][0], &answered); err != nil {
 			return nil, fmt.Errorf("read the result of the echo: %w", err)
 		}
 	}
 
 	l.Probe = name
 	for i := range l.SentAt {
-		l.SentAt[i] -= ends[0].Offset
+		l.SentAt[i] -= ends[opener].Offset
 	}
 
-	usage := l.Ends[sides[0]]
-	usage.Node = ends[0].Node
-	l.Ends = map[string]record.EndUsage{sides[0]: usage}
+	usage := l.Ends[sides[opener]]
+	usage.Node = ends[opener].Node
+	l.Ends = map[string]record.EndUsage{sides[opener]: usage}
 	if answered.Scheduling == "" { // the kernel answered, not a process
 		return l, nil
 	}
 
 	l.Details["echoed"] = strconv.FormatInt(answered.Echoed, 10)
 	l.Details["echo.scheduling"] = answered.Scheduling
-	answered.Usage.Node = ends[1].Node
-	l.Ends[sides[1]] = answered.Usage
+	answered.Usage.Node = ends[listener].Node
+	l.Ends[sides[listener]] = answered.Usage
 	return l, nil
 }
 
