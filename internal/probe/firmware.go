@@ -5,24 +5,14 @@ import "strings"
 // Firmware describes a machine's system in one line: distribution, version and kernel. It returns "" if all
 // are unknown. Levels of the firmware factor are matched against this text.
 func Firmware(facts map[string]string) string {
-	var parts []string
-	var words []string
-	for _, name := range []string{"distribution", "distribution_version", "distribution_release",
-		"distribution_revision"} {
-		if facts[name] != "" {
-			words = append(words, facts[name])
-		}
+	system := strings.Fields(facts["distribution"] + " " + facts["distribution_version"] + " " +
+		facts["distribution_release"] + " " + facts["distribution_revision"])
+	kernel := facts["kernel"]
+	if kernel != "" {
+		kernel = "kernel " + kernel
 	}
 
-	if len(words) > 0 {
-		parts = append(parts, strings.Join(words, " "))
-	}
-
-	if facts["kernel"] != "" {
-		parts = append(parts, "kernel "+facts["kernel"])
-	}
-
-	return strings.Join(parts, ", ")
+	return strings.Trim(strings.Join(system, " ")+", "+kernel, ", ")
 }
 
 // SystemFacts parses the release files of a Linux system. They are /etc/os-release (os-release(5)) and, on

@@ -309,13 +309,11 @@ func (c *Campaign) reconnect(ctx context.Context, t *record.Trial) (gone error) 
 // outset evaluates Done and returns the number of finished rows, and the rows that remain.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
 	c.interim = c.NewInterim(&c.Run)
-	for i := range c.Done {
-		c.remember(&c.Done[i])
-	}
-
 	done := map[string]bool{}
 	c.attempts = map[string]int{}
-	for _, t := range c.Done {
+	for i := range c.Done {
+		t := &c.Done[i]
+		c.remember(t)
 		c.attempts[t.Row.ID] = max(c.attempts[t.Row.ID], t.Attempt)
 		if t.Status == record.TrialOK {
 			done[t.Row.ID] = true // rows without a successful trial are repeated

@@ -172,14 +172,13 @@ const (
 
 // lacks checks whether the node's library can measure the cell. It answers No only if this is certain.
 func (n *cipherNode) lacks(ctx context.Context, c cipher.Cell) check.Answer {
-	long := cipherGlance
 	if c.Library == cipher.OpenSSL && n.node.HasAgent() { // the agent kills the command with the session
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, refusalTime)
 		defer cancel()
 	}
 
-	_, err := n.once(ctx, c, long)
+	_, err := n.once(ctx, c, cipherGlance)
 	switch _, exited := host.ExitCode(err); {
 	case err == nil || ctx.Err() != nil:
 		return check.OK()

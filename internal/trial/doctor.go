@@ -110,11 +110,12 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 
 // targetOf returns the target of a knob's settings if the plan names no place.
 func targetOf(name string) factor.Target {
-	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == name })
-	if i < 0 { // the knob is not a factor itself, but a member of a family
-		return factor.Routers
+	for _, k := range knob.All() {
+		if k.Name() == name {
+			return k.Factor().Target
+		}
 	}
-	return knob.All()[i].Factor().Target
+	return factor.Routers // the knob is not a factor itself, but a member of a family
 }
 
 // Timer describes how precisely this machine follows the schedule of a latency probe.
