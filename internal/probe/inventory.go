@@ -153,9 +153,8 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 
 	if len(d.Queues) > maxQueues || len(d.Filters) > maxQueues {
 		return record.NetDevice{
-			Name: dev,
-			Missing: fmt.Sprintf("it has more than %d queues, classes or "+
-				"filters", maxQueues),
+			Name:    dev,
+			Missing: fmt.Sprintf("it has more than %d queues, classes or filters", maxQueues),
 		}
 	}
 

@@ -74,8 +74,7 @@ func kernellog(root Root) Probe {
 		Source: func(o Options) (Sampler, error) {
 			if o.NoLog {
 				return nil, absent("the peer keeps its kernel's log to itself; chokepoint peer " +
-					"--kernel-log " +
-					"shows it")
+					"--kernel-log shows it")
 			}
 			return openKernelLog(root.dev("kmsg"))
 		},

@@ -62,8 +62,7 @@ func thermal(root Root) Probe {
 			}
 
 			return g.sampler("no thermal zone, temperature sensor or throttle counter on this machine " +
-				"(usual " +
-				"in virtual machines)")
+				"(usual in virtual machines)")
 		},
 	}
 }

@@ -416,10 +416,9 @@ func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Sett
 
 	caveat := record.Caveat{
 		Kind: "management-interface",
-		Text: fmt.Sprintf("settings change %s of the %s, "+
-			"by which it is reached itself: what they slow down or cut off are our commands too; it "+
-			"undoes them "+
-			"by itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence)),
+		Text: fmt.Sprintf("settings change %s of the %s, by which it is reached itself: what they slow down "+
+			"or cut off are our commands too; it undoes them by itself once it hears nothing for "+
+			"%s", dev, s.Node, unit.Seconds(agent.Silence)),
 	}
 	if !slices.Contains(c.Run.Caveats, caveat) {
 		c.Run.Caveats = append(c.Run.Caveats, caveat)

@@ -238,8 +238,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		a.c.tell(record.Event{
 			Event: "warning",
 			Row:   row.ID,
-			Text: "the router was booted anew: nothing is " +
-				"concluded of trials before and after together",
+			Text:  "the router was booted anew: nothing is concluded of trials before and after together",
 		})
 	}
 
