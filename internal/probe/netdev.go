@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -14,9 +15,10 @@ import (
 // heartbeat errors.
 var netdevMetrics = counters("count", "the device's counter of this name, from /proc/net/dev; some are "+
 	"sums of several driver counters",
-	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo_errors", "rx_frame_errors", "rx_compressed",
-	"rx_multicast", "tx_bytes", "tx_packets", "tx_errors", "tx_dropped", "tx_fifo_errors", "tx_collisions",
-	"tx_carrier_errors", "tx_compressed")
+	strings.Fields(`
+		rx_bytes rx_packets rx_errors rx_dropped rx_fifo_errors rx_frame_errors rx_compressed rx_multicast
+		tx_bytes tx_packets tx_errors tx_dropped tx_fifo_errors tx_collisions tx_carrier_errors tx_compressed
+	`)...)
 
 const netdevValues = 16
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/qdisc"
@@ -48,10 +49,11 @@ const (
 
 // qdiscKinds lists the kinds of qdiscs that the probe distinguishes, because the meaning of a drop depends on
 // the kind of the qdisc.
-var qdiscKinds = [...]string{noqueue, "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
-	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
+var qdiscKinds = strings.Fields(`
+	noqueue pfifo_fast pfifo bfifo tbf htb hfsc cake fq_codel codel fq fq_pie pie red sfq mq netem ingress clsact
+`)
 
-// qdiscKind returns the name of a kind as a constant, or "other". It does not allocate.
+// qdiscKind returns a kind as qdiscKinds has it, or "other". It does not allocate.
 func qdiscKind(name []byte) string {
 	for _, kind := range qdiscKinds {
 		if string(name) == kind {
@@ -144,7 +146,7 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 // Declared declares a column for each kind of qdisc.
 func (s *qdiscSampler) Declared() []record.Metric {
 	var out []record.Metric
-	for _, kind := range append(qdiscKinds[:len(qdiscKinds):len(qdiscKinds)], "other") {
+	for _, kind := range append(slices.Clone(qdiscKinds), "other") {
 		out = append(out, level("kind_"+kind, "count", "1: the queue is of this kind"))
 	}
 	return scoped(record.ScopeNode, out)

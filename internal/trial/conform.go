@@ -126,14 +126,15 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	}
 
 	for _, s := range examined {
-		switch targetOf(s[0]) {
+		name, level, _ := strings.Cut(s, "=")
+		switch targetOf(name) {
 		case factor.Carrier, factor.WANLink: // not tried, because it affects other nodes, too
 			continue
 		}
 
-		out.trying = s[0] + "=" + s[1]
-		a, err := try(ctx, l, record.Setting{Knob: s[0], Node: router, Value: s[1]})
-		if err := add("setting", out.trying, a, err); err != nil {
+		out.trying = s
+		a, err := try(ctx, l, record.Setting{Knob: name, Node: router, Value: level})
+		if err := add("setting", s, a, err); err != nil {
 			return out, err
 		}
 	}

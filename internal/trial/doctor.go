@@ -27,21 +27,51 @@ type Capability struct {
 
 // examined lists settings to examine, as knob and level: at least one per knob, and one for each feature
 // that a kernel may lack.
-var examined = [...][2]string{
-	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
-	{"queue", "mq"}, {"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "codel"},
-	{"queue", "fq_codel"}, {"queue", "cake"}, {"queue", "fq"}, {"queue", "sfq"},
-	{"queue", "netem delay 1ms"}, {"shape", "300M"}, {"policer", "300M"}, {"txqueuelen", "500"},
-	{"nat", "masquerade"}, {"nat", "forward"}, {"firewall", "100"}, {"firewall", "100 stateful"},
-	{"flowtable", "on"}, {"flow_export", "softflowd"}, {"mss_clamp", "pmtu"},
-	{"governor", "performance"}, {"conntrack_max", "5000"}, {"ip_forward", "ipv4"},
-	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"},
-	{"wan", "dhcp"}, {"wan", "pppoe"}, {"cpus", "0"},
-	{"cpu_count", "1"}, {"cpu_quota", "50%"}, {"irq_affinity", "0"}, {"napi_threaded", "on"},
-	{"gro_flush_timeout", "20us"}, {"idle_tunnels", "1"}, {"idle_policies", "1"}, {"fault", "loss=1%"},
-	{"fault", "link_rate=50M"}, {"fault", "rules=100"}, {"fault", "cpu_hog=1"},
-	{"sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"},
-}
+var examined = strings.Split(`queue=noqueue
+queue=pfifo
+queue=bfifo limit 256k
+queue=pfifo_fast
+queue=mq
+queue=tbf rate 300M
+queue=htb rate 300M
+queue=codel
+queue=fq_codel
+queue=cake
+queue=fq
+queue=sfq
+queue=netem delay 1ms
+shape=300M
+policer=300M
+txqueuelen=500
+nat=masquerade
+nat=forward
+firewall=100
+firewall=100 stateful
+flowtable=on
+flow_export=softflowd
+mss_clamp=pmtu
+governor=performance
+conntrack_max=5000
+ip_forward=ipv4
+link_mtu=9000
+offload=super
+offload=wire
+vlan=10
+wan=dhcp
+wan=pppoe
+cpus=0
+cpu_count=1
+cpu_quota=50%
+irq_affinity=0
+napi_threaded=on
+gro_flush_timeout=20us
+idle_tunnels=1
+idle_policies=1
+fault=loss=1%
+fault=link_rate=50M
+fault=rules=100
+fault=cpu_hog=1
+sysctl:net.ipv4.tcp_rmem=4096 131072 6291456`, "\n")
 
 // usualControls lists congestion controls to examine in addition to those that the kernel offers.
 var usualControls = []string{"cubic", "reno", "bbr"}
@@ -56,15 +86,16 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 
 	for _, s := range examined {
-		setting := record.Setting{Knob: s[0], Node: l.Topology.Routers[0], Value: s[1]}
-		switch targetOf(s[0]) {
+		name, level, _ := strings.Cut(s, "=")
+		setting := record.Setting{Knob: name, Node: l.Topology.Routers[0], Value: level}
+		switch targetOf(name) {
 		case factor.Carrier:
 			setting.Node = lab.HostNode
 		case factor.WANLink:
 			setting.Port = "wan"
 		}
 
-		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, setting))
+		add("setting", s, l.CheckSetting(ctx, setting))
 	}
 
 	var ends [2]traffic.End

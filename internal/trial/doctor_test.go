@@ -18,10 +18,10 @@ func TestEverySettingIsExamined(t *testing.T) {
 		family, isFamily := strings.CutSuffix(k.Name(), ":")
 		found := 0
 		for i, s := range examined {
-			text := s[1]
-			if name, rest, ok := strings.Cut(s[0], ":"); isFamily && ok && name == family {
-				text = rest + "=" + s[1]
-			} else if s[0] != k.Name() {
+			setting, text, _ := strings.Cut(s, "=")
+			if name, rest, ok := strings.Cut(setting, ":"); isFamily && ok && name == family {
+				text = rest + "=" + text
+			} else if setting != k.Name() {
 				continue
 			}
 
@@ -31,7 +31,7 @@ func TestEverySettingIsExamined(t *testing.T) {
 			}
 
 			if slices.Contains(examined[:i], s) {
-				t.Errorf("%v is examined twice", s)
+				t.Errorf("%s is examined twice", s)
 			}
 		}
 
