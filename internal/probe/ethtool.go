@@ -16,18 +16,15 @@ const (
 	tx
 )
 
-// pauseNames maps drivers' names for counters of pause frames (IEEE 802.3x) to directions. A driver uses
-// only the names on one of these lines.
-var pauseNames = map[string]int{
-	"rx_flow_control_xon": rx, "rx_flow_control_xoff": rx, // igb, ixgbe, e1000e
-	"tx_flow_control_xon": tx, "tx_flow_control_xoff": tx,
-	"link_xon_rx": rx, "link_xoff_rx": rx, "link_xon_tx": tx, "link_xoff_tx": tx, // ixgbe, i40e
-	"rx_pause_ctrl_phy": rx, "tx_pause_ctrl_phy": tx, // mlx5
-	"rx_pause_frames": rx, "tx_pause_frames": tx, // bnxt, be2net, mvneta
-	"rx_pause": rx, "tx_pause": tx, // mlx4, stmmac, atlantic
-	"mac_rx_pause_frames": rx, "mac_tx_pause_frames": tx,
-	"rx_pause_frame": rx, "tx_pause_frame": tx, "Rx Pause Frames": rx, "Tx Pause Frames": tx,
-	"RxPause": rx, "TxPause": tx,
+// pauseNames lists drivers' names for counters of received pause frames (IEEE 802.3x). A driver uses only the
+// names on one of these lines. The counters of sent frames have the same names, with T for R.
+var pauseNames = []string{
+	"rx_flow_control_xon", "rx_flow_control_xoff", // igb, ixgbe, e1000e
+	"link_xon_rx", "link_xoff_rx", // ixgbe, i40e
+	"rx_pause_ctrl_phy", // mlx5
+	"rx_pause_frames",   // bnxt, be2net, mvneta
+	"rx_pause",          // mlx4, stmmac, atlantic
+	"mac_rx_pause_frames", "rx_pause_frame", "Rx Pause Frames", "RxPause",
 }
 
 // driverWords selects some of a driver's counters, because there may be thousands. It selects counters of
@@ -115,8 +112,15 @@ func openEthtool(Options) (Sampler, error) {
 func (s *ethtoolSampler) know(dev string, all []string) {
 	var own []string
 	var pauses [len(pauseStems)][]string
+	receiving := strings.NewReplacer("tx", "rx", "Tx", "Rx")
 	for _, name := range all {
-		if way, ok := pauseNames[name]; ok {
+		received := receiving.Replace(name)
+		if slices.Contains(pauseNames, received) {
+			way := rx
+			if received != name {
+				way = tx
+			}
+
 			pauses[way] = append(pauses[way], name)
 		}
 

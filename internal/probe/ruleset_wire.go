@@ -44,16 +44,17 @@ var families = map[uint8]string{1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "b
 
 // hookOf returns the name of a family's hook.
 func hookOf(family string, number uint64) string {
-	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+	names := "prerouting input forward output postrouting ingress"
 	switch family {
 	case "netdev":
-		names = []string{"ingress", "egress"}
+		names = "ingress egress"
 	case "arp":
-		names = []string{"input", "output", "forward"}
+		names = "input output forward"
 	}
 
-	if number < uint64(len(names)) {
-		return names[number]
+	list := strings.Fields(names)
+	if number < uint64(len(list)) {
+		return list[number]
 	}
 
 	return "unknown"

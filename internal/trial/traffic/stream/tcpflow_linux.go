@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -74,9 +75,10 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	}
 
 	if f.Sends {
-		f.series = record.NewTable("rtt_ns", "rttvar_ns", "cwnd_segments", "retransmits", "busy_ns",
-			"rwnd_limited_ns", "sndbuf_limited_ns", "delivery_rate_bps", "bytes_acked", "notsent_bytes",
-			"min_rtt_ns")
+		f.series = record.NewTable(strings.Fields(`
+			rtt_ns rttvar_ns cwnd_segments retransmits busy_ns rwnd_limited_ns sndbuf_limited_ns
+			delivery_rate_bps bytes_acked notsent_bytes min_rtt_ns
+		`)...)
 	}
 }
 
