@@ -3,7 +3,6 @@ package probe
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,11 +142,13 @@ type queueField struct {
 	scale  float64
 }
 
-// queueFields returns a field for each position in names. Delays are counted in microseconds, as CAKE does.
-func queueFields(names map[int]string) (fields []queueField) {
-	for _, at := range slices.Sorted(maps.Keys(names)) {
-		name := names[at]
-		f := queueField{at: at, scale: 1}
+// queueFields parses a list of fields: their positions and names. Delays are counted in microseconds, as CAKE
+// does.
+func queueFields(list string) (fields []queueField) {
+	for one := range strings.SplitSeq(list, ", ") {
+		at, name, _ := strings.Cut(one, " ")
+		f := queueField{scale: 1}
+		f.at, _ = strconv.Atoi(at)
 		f.metric = slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 		if strings.HasSuffix(name, "_delay_ns") {
 			f.scale = 1e3
@@ -160,18 +161,18 @@ func queueFields(names map[int]string) (fields []queueField) {
 
 // fqCodelFields describes values of a qdisc in struct tc_fq_codel_xstats. Offsets count from the start of
 // this struct, so they include its type field.
-var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
-	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
+var fqCodelFields = queueFields("8 overlimit_drops, 12 ecn_marks, 16 new_flows, 20 flows_new, 24 flows_old, " +
+	"28 ce_marks, 32 memory_bytes, 36 overmemory_drops")
 
 // htbFields describes the values in struct tc_htb_xstats.
-var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
+var htbFields = queueFields("0 lends, 4 borrows, 8 giants")
 
 // cakeFields lists TCA_CAKE_STATS_* attributes, and cakeTinFields lists TCA_CAKE_TIN_STATS_* attributes.
 var (
-	cakeFields    = queueFields(map[int]string{4: "memory_bytes"})
-	cakeTinFields = queueFields(map[int]string{2: "packets", 3: "bytes", 4: "drops", 6: "ack_drops",
-		8: "ecn_marks", 10: "qlen_packets", 11: "backlog_bytes", 18: "peak_delay_ns", 19: "average_delay_ns",
-		21: "flows_new", 22: "flows_old", 23: "flows_unresponsive"})
+	cakeFields    = queueFields("4 memory_bytes")
+	cakeTinFields = queueFields("2 packets, 3 bytes, 4 drops, 6 ack_drops, 8 ecn_marks, 10 qlen_packets, " +
+		"11 backlog_bytes, 18 peak_delay_ns, 19 average_delay_ns, 21 flows_new, 22 flows_old, " +
+		"23 flows_unresponsive")
 )
 
 // take parses one message of a dump of qdiscs or classes.
