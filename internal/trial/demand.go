@@ -220,13 +220,10 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 			for _, l := range t.Links {
 				if len(t.Routers) > 0 && l.Ends[0].Node == t.Routers[0] {
 					ends := []string{l.Ends[1].Node, l.Ends[0].Node}
-					for _, n := range ends {
-						out = append(out, record.Setting{
-							Knob:  s.Knob,
-							Node:  n,
-							Port:  l.Ends[0].Port,
-							Value: s.Value,
-						})
+					onLink := s
+					onLink.Port = l.Ends[0].Port
+					for _, onLink.Node = range ends {
+						out = append(out, onLink)
 					}
 
 					// On all other nodes, the knob drops learnt path MTUs.

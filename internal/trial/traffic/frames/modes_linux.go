@@ -32,22 +32,18 @@ var modeNames = map[string]string{
 	record.SinkSockets:  "counted by sockets",
 }
 
-// choice holds the selected mode, and the reasons why better modes do not work.
+// choice holds the selected mode.
 type choice struct {
-	mode string // "" if no mode works
-	why  []string
+	mode    string // "" if no mode works
+	instead string // reasons why better modes do not work, or "" if the best mode does
 }
 
-// instead returns the reasons why better modes were not selected, or "" if the best mode was.
-func (c choice) instead() string { return strings.Join(c.why, "; ") }
-
 // choose returns the first mode that works. If want is not "", only that mode is considered.
-func (w frameModes) choose(modes []string, want string) choice {
-	var c choice
+func (w frameModes) choose(modes []string, want string) (c choice) {
 	names, last := "", ""
 	tell := func() {
 		if names != "" {
-			c.why = append(c.why, fmt.Sprintf("not %s: %s", names, last))
+			c.instead = strings.TrimPrefix(c.instead+fmt.Sprintf("; not %s: %s", names, last), "; ")
 		}
 	}
 	for _, mode := range modes {
@@ -108,10 +104,12 @@ func checkXDP(q traffic.Request) check.Answer {
 	var why []string
 	for _, c := range []choice{w.sender(q.Load), w.sink(q.Load)} {
 		if c.mode == "" && (q.Load.Frames != "" || q.Load.Sink != "") {
-			return check.Not("%s", c.instead())
+			return check.Not("%s", c.instead)
 		}
 
-		why = append(why, c.why...)
+		if c.instead != "" {
+			why = append(why, c.instead)
+		}
 	}
 
 	if len(why) == 0 {

@@ -28,12 +28,12 @@ func TestTheBestModeIsChosen(t *testing.T) {
 	}{
 		{"all work", refused(), "", choice{mode: "live"}},
 		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
-		{"no BPF test-run frames", refused("live"), "", choice{"af_packet", []string{notLive}}},
-		{"none", refused("live", "af_packet"), "", choice{"", []string{notLive, notPacket}}},
+		{"no BPF test-run frames", refused("live"), "", choice{"af_packet", notLive}},
+		{"none", refused("live", "af_packet"), "", choice{"", notLive + "; " + notPacket}},
 		{"none, for one reason", frameModes{"live": "no", "af_packet": "no"}, "",
-			choice{"", []string{"not BPF test-run frames, AF_PACKET past the queueing discipline: no"}}},
+			choice{"", "not BPF test-run frames, AF_PACKET past the queueing discipline: no"}},
 		{"one is wanted", refused("live"), "af_packet", choice{mode: "af_packet"}},
-		{"and does not work", refused("af_packet"), "af_packet", choice{"", []string{notPacket}}},
+		{"and does not work", refused("af_packet"), "af_packet", choice{"", notPacket}},
 	}
 	for _, tt := range tests {
 		got := tt.modes.sender(record.Load{Frames: tt.want})
@@ -44,7 +44,7 @@ func TestTheBestModeIsChosen(t *testing.T) {
 	}
 
 	if got := refused("driver").sink(record.Load{}); got.mode != record.SinkSockets ||
-		got.instead() != "not counted in the driver: no driver" {
+		got.instead != "not counted in the driver: no driver" {
 		t.Errorf("no sink in the driver: got %+v, want sockets with the reason", got)
 	}
 }

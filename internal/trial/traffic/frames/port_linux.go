@@ -157,7 +157,7 @@ func (p *xdpPort) choose() error {
 
 	if len(p.sending) > 0 {
 		if p.sender = w.sender(p.request.Load); p.sender.mode == "" {
-			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
+			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead)
 		}
 
 		if len(p.hop.MAC) != 6 {
@@ -168,7 +168,7 @@ func (p *xdpPort) choose() error {
 
 	if len(p.counting) > 0 {
 		if p.sink = w.sink(p.request.Load); p.sink.mode == "" {
-			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead())
+			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead)
 		}
 	}
 
@@ -240,8 +240,8 @@ func (p *xdpPort) describe(l *traffic.Endpoint) {
 
 	var parts, lesser []string
 	say := func(c choice, what string) {
-		if c.instead() != "" {
-			what += " (" + c.instead() + ")"
+		if c.instead != "" {
+			what += " (" + c.instead + ")"
 			lesser = append(lesser, what)
 		}
 

@@ -135,9 +135,9 @@ func (x XDP) Offer(ctx context.Context, near, far traffic.End, load record.Load,
 
 		switch c := w.sender(load); {
 		case c.mode == "" && load.Frames+load.Sink != "":
-			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead())
+			return nil, fmt.Errorf("send frames at %s: %s", pair[0].Node, c.instead)
 		case c.mode == "":
-			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead())
+			return x.fallBack(ctx, near, far, load, conductor, pair[0].Node+": "+c.instead)
 		case c.mode == record.FramesLive && pair[0].Next != nil && pair[0].Next.Node != pair[1].Node:
 			next[side] = pair[0].Next // because the other end prepares its own device
 		}
