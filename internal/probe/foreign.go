@@ -121,7 +121,7 @@ func foreign(root Root) Probe {
 // foreignSampler walks all processes. A process belongs to the lab if it is this process, one of
 // Options.Own, or a descendant of one of them, even if its parent has ended.
 type foreignSampler struct {
-	columns
+	unopened
 	dir     string
 	own     map[int]bool
 	known   map[int]*process
@@ -138,11 +138,11 @@ const kernelRounds = 30
 
 func (root Root) openForeign(o Options) (Sampler, error) {
 	s := &foreignSampler{
-		columns: columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"},
-		dir:     root.proc(""),
-		own:     map[int]bool{},
-		known:   map[int]*process{},
-		buf:     make([]byte, 4096),
+		unopened: unopened{columns{"foreign_cpu_ns", "lab_cpu_ns", "foreign_processes"}},
+		dir:      root.proc(""),
+		own:      map[int]bool{},
+		known:    map[int]*process{},
+		buf:      make([]byte, 4096),
 	}
 	own, err := root.ownProcesses(o)
 	if err != nil {
@@ -213,8 +213,6 @@ func (s *foreignSampler) skip(pid int) bool {
 	p.round = s.round
 	return true
 }
-
-func (s *foreignSampler) Close() error { return nil }
 
 // process holds a process that the walk has seen. grown and childGrown are the increases of ticks and
 // childTicks since the previous walk, before they are added to a group.

@@ -64,7 +64,7 @@ func (t *throttles) read() float64 {
 }
 
 type guestsSampler struct {
-	columns
+	unopened
 	root    Root
 	dir     string
 	own     []int
@@ -82,8 +82,6 @@ func (root Root) openGuests(o Options) (Sampler, error) {
 
 	return s, nil
 }
-
-func (s *guestsSampler) Close() error { return nil }
 
 // Sample reads the CPU times. If a guest has ended, or a new one has taken its place, the columns change.
 // While a guest is missing, Sample searches for its successor.

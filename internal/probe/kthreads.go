@@ -57,7 +57,7 @@ func kthreads(root Root) Probe {
 // kthreadsSampler walks all kernel threads. A worker serves different parts of the kernel in turn. Its CPU
 // time is added to the kind that its name shows at the time of the sample.
 type kthreadsSampler struct {
-	columns
+	unopened
 	dir  string
 	seen map[int]pidStat
 	sum  []float64
@@ -96,8 +96,6 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 	copy(dst, s.sum)
 	return nil
 }
-
-func (*kthreadsSampler) Close() error { return nil }
 
 // nameOf returns the second field of /proc/<pid>/stat. It is enclosed in parentheses and may contain
 // parentheses (proc_pid_stat(5)).

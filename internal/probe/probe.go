@@ -158,6 +158,11 @@ type columns []string
 
 func (c columns) Columns() []string { return c }
 
+// unopened implements Sampler.Columns and Sampler.Close for a sampler that keeps nothing open.
+type unopened struct{ columns }
+
+func (unopened) Close() error { return nil }
+
 // add adds a column for each of the metrics, with a label.
 func (c *columns) add(label string, metrics []record.Metric) {
 	for _, m := range metrics {
