@@ -70,14 +70,7 @@ func Start(ctx context.Context, agent host.Agent, node string, probes []string, 
 	}
 
 	w.session = session
-	stop := context.AfterFunc(ctx, func() { session.Close() })
-	var first answer
-	err = session.Recv(&first)
-	if !stop() { // ctx was cancelled meanwhile
-		err = context.Cause(ctx)
-	}
-
-	if err != nil {
+	if err := host.Await(ctx, session, &answer{}); err != nil {
 		session.Close()
 		return nil, fmt.Errorf("watch node %s: %w", node, noEOF(err))
 	}
