@@ -52,9 +52,7 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 		}
 
 		conns[i] = c.(*net.TCPConn)
-		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-		err = Identify(c, q.Load.Tag, i)
-		if stop(); err == nil {
+		if err = Identify(ctx, c, q.Load.Tag, i); err == nil {
 			err = c.SetDeadline(time.Time{})
 		}
 
@@ -83,8 +81,10 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	return c, nil
 }
 
-// Identify sends a flow's preamble to a listener and waits for its welcome.
-func Identify(c net.Conn, tag string, flow int) error {
+// Identify sends a flow's preamble to a listener and waits for its welcome. If ctx ends, it sets a deadline in
+// the past.
+func Identify(ctx context.Context, c net.Conn, tag string, flow int) error {
+	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {
 		return host.Cause(err)
 	}

@@ -122,10 +122,9 @@ func (r *requester) visit(ctx context.Context, at int64) (connect, exchange int6
 
 	connected := traffic.Monotonic()
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	c.(*net.TCPConn).SetLinger(0)
 	asked := traffic.Monotonic()
-	if traffic.Identify(c, r.request.Load.Tag, len(r.flows)) != nil {
+	if traffic.Identify(ctx, c, r.request.Load.Tag, len(r.flows)) != nil {
 		return connected - at, -1
 	}
 
