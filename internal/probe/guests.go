@@ -155,9 +155,7 @@ func (s *guestsSampler) find() []guestThread {
 		}
 
 		parents[p.pid] = p.parent
-		// The second field is the program's name in parentheses (proc_pid_stat(5)).
-		_, name, _ := bytes.Cut(s.buf, []byte("("))
-		if bytes.HasPrefix(name, []byte("qemu")) {
+		if strings.HasPrefix(nameOf(s.buf), "qemu") {
 			emulators = append(emulators, p.pid)
 		}
 	}
