@@ -12,10 +12,14 @@ import (
 // (net/netfilter/nf_conntrack_standalone.c, ct_cpu_seq_show). conntrackStems lists the corresponding
 // stems.
 var (
-	conntrackNames = strings.Fields("nf_conntrack_count nf_conntrack_max clashres found invalid insert_failed " +
-		"drop early_drop icmp_error search_restart chainlength")
-	conntrackStems = strings.Fields("entries max clash_resolved found invalid insert_failed drop early_drop " +
-		"error search_restart chain_too_long")
+	conntrackNames = strings.Fields(`
+		nf_conntrack_count nf_conntrack_max clashres found invalid insert_failed drop early_drop icmp_error
+		search_restart chainlength
+	`)
+	conntrackStems = strings.Fields(`
+		entries max clash_resolved found invalid insert_failed drop early_drop error
+		search_restart chain_too_long
+	`)
 )
 
 var errPerCPU = errors.New("parse counters of /proc/net/stat: want a heading and rows of hexadecimal numbers")

@@ -30,8 +30,8 @@ var pauseNames = []string{
 // driverWords selects some of a driver's counters, because there may be thousands. It selects counters of
 // losses, errors and delays, and counters of packets by queue.
 var driverWords = strings.Fields(`
-	drop miss err discard no_buf nobuf out_of_buf fifo crc over pause flow_control xoff timeout reset busy stop
-	full packets fail
+	drop miss err discard no_buf nobuf out_of_buf fifo crc over pause flow_control xoff timeout reset busy
+	stop full packets fail
 `)
 
 // driverCounters is the maximum number of counters of a device that get a column of their own.

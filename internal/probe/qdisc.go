@@ -50,7 +50,8 @@ const (
 // qdiscKinds lists the kinds of qdiscs that the probe distinguishes, because the meaning of a drop depends on
 // the kind of the qdisc.
 var qdiscKinds = strings.Fields(`
-	noqueue pfifo_fast pfifo bfifo tbf htb hfsc cake fq_codel codel fq fq_pie pie red sfq mq netem ingress clsact
+	noqueue pfifo_fast pfifo bfifo tbf htb hfsc cake fq_codel codel fq fq_pie pie red sfq mq netem
+	ingress clsact
 `)
 
 // qdiscKind returns a kind as qdiscKinds has it, or "other". It does not allocate.

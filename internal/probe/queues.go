@@ -161,8 +161,8 @@ func queueFields(list string) (fields []queueField) {
 
 // fqCodelFields describes values of a qdisc in struct tc_fq_codel_xstats. Offsets count from the start of
 // this struct, so they include its type field.
-var fqCodelFields = queueFields("8 overlimit_drops, 12 ecn_marks, 16 new_flows, 20 flows_new, 24 flows_old, " +
-	"28 ce_marks, 32 memory_bytes, 36 overmemory_drops")
+var fqCodelFields = queueFields("8 overlimit_drops, 12 ecn_marks, 16 new_flows, 20 flows_new, " +
+	"24 flows_old, 28 ce_marks, 32 memory_bytes, 36 overmemory_drops")
 
 // htbFields describes the values in struct tc_htb_xstats.
 var htbFields = queueFields("0 lends, 4 borrows, 8 giants")

@@ -9,8 +9,9 @@ import (
 // routecacheNames lists the columns of /proc/net/stat/rt_cache (net/ipv4/route.c, rt_cpu_seq_show) that
 // are read, with the names that lnstat(8) uses. All other columns have been zero since Linux 3.6 removed
 // the cache.
-var routecacheNames = strings.Fields("in_slow_tot in_slow_mc in_no_route in_brd in_martian_dst in_martian_src " +
-	"out_slow_tot out_slow_mc")
+var routecacheNames = strings.Fields(`
+	in_slow_tot in_slow_mc in_no_route in_brd in_martian_dst in_martian_src out_slow_tot out_slow_mc
+`)
 
 // routecache counts IPv4 route lookups and their failures.
 func routecache(root Root) Probe {

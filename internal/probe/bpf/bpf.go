@@ -66,8 +66,8 @@ type Sent struct {
 	Late  int64 // maximum delay of a burst in the window of a paced load, in ns
 }
 
-// Arrived holds the counts of frames received so far in a flow, as struct arrivals in frames.c does. Wrong and
-// All cover all phases. All other counts cover only the window.
+// Arrived holds the counts of frames received so far in a flow, as struct arrivals in frames.c does. Wrong
+// and All cover all phases. All other counts cover only the window.
 type Arrived struct {
 	Next                                  uint64 // highest number received + 1
 	Received, Lost, Duplicates, Reordered int64
@@ -75,7 +75,7 @@ type Arrived struct {
 	Strange                               int64   // frames with a damaged number
 	Wrong                                 int64   // frames of wrong length, in all phases
 	All                                   int64   // frames in all phases
-	First, Last                           int64   // first and last arrival of a frame with a time stamp, in ns
+	First, Last                           int64   // first and last arrival of a stamped frame, in ns
 	Ports                                 [4]byte // of the flow, in network byte order
 	Lock                                  uint32  // of the BPF program
 	Contended                             int64   // frames not counted: two queues received the flow at once

@@ -33,8 +33,8 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power". If the field is a list, as for a
-// plug with several sockets, fieldOf returns the list's element for the channel.
+// fieldOf returns a field of a JSON text by its path, such as "ENERGY.Power". If the field is a list, as for
+// a plug with several sockets, fieldOf returns the list's element for the channel.
 func fieldOf(data []byte, path string, channel int) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

@@ -81,8 +81,8 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	return c, nil
 }
 
-// Identify sends a flow's preamble to a listener and waits for its welcome. If ctx ends, it sets a deadline in
-// the past.
+// Identify sends a flow's preamble to a listener and waits for its welcome. If ctx ends, it sets a deadline
+// in the past.
 func Identify(ctx context.Context, c net.Conn, tag string, flow int) error {
 	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {

@@ -82,8 +82,8 @@ type Engine interface {
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 }
 
-// Plain implements Check and Offer for an engine E that embeds it. The node side of E must use Endpoints on both
-// nodes.
+// Plain implements Check and Offer for an engine E that embeds it. The node side of E must use Endpoints on
+// both nodes.
 type Plain[E interface {
 	Name() string
 	// CheckLoad checks the requirements of a load that are the same on every machine.

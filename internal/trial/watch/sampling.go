@@ -319,8 +319,8 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 }
 
 // nextMark returns the time of the next mark, or math.MaxInt64 if there is none. It also reports whether no
-// further mark follows, so that the next one is the end of a window. A value that is not a counter is not read
-// there, because it reveals nothing about the window.
+// further mark follows, so that the next one is the end of a window. A value that is not a counter is not
+// read there, because it reveals nothing about the window.
 func (s *sampling) nextMark() (at int64, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

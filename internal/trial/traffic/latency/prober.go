@@ -81,7 +81,8 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Prog
 	long := time.Duration(w.End - w.Begin)
 	n := long / p.load.Interval
 	if n > maxProbes {
-		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", p.load.Interval, long, n, maxProbes)
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", p.load.Interval, long, n,
+			maxProbes)
 	}
 
 	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))
