@@ -99,14 +99,6 @@ func (l Load) headers() int {
 // overhead returns the length of the IP and UDP headers in bytes.
 func (l Load) overhead() int { return l.headers() - ethernet }
 
-// SizeOf returns the IP length in bytes of the frame with number seq in a flow.
-func (l Load) SizeOf(flow int, seq uint32) int {
-	if len(l.Sizes) == 0 {
-		return l.PacketSize
-	}
-	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
-}
-
 // variant describes the frames of one size. It holds their headers, and the difference between their checksum
 // and the checksum of the largest size.
 type variant struct {

@@ -336,7 +336,7 @@ func TestFramesOfSeveralSizes(t *testing.T) {
 		const frames = 60
 		for i := range frames {
 			p.send(t, i, slices.Clone(p.sender.first))
-			want[i%2] += int64(l.SizeOf(i%2, uint32(i/2)) - l.overhead())
+			want[i%2] += int64(l.sizeOf(i%2, uint32(i/2)) - l.overhead())
 		}
 
 		other := l

@@ -46,9 +46,17 @@ func TestWriterWritesWholeFrames(t *testing.T) {
 	}
 }
 
+// sizeOf is the IP length of the frame with number seq in a flow.
+func (l Load) sizeOf(flow int, seq uint32) int {
+	if len(l.Sizes) == 0 {
+		return l.PacketSize
+	}
+	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
+}
+
 // numbered is a frame as it must be, but for the sum of UDP.
 func numbered(l Load, d Datagram) []byte {
-	l.Sizes, l.PacketSize = nil, l.SizeOf(d.Flow, d.Seq)
+	l.Sizes, l.PacketSize = nil, l.sizeOf(d.Flow, d.Seq)
 	b := l.frame(slices.Concat(l.Send, l.Receive)[d.Flow])
 	payload := b[l.headers():]
 	binary.BigEndian.PutUint32(payload[4:], d.Seq)

@@ -28,6 +28,40 @@ func MeanPayload(load record.Load) float64 {
 	return record.MeanSize(load.PacketSizes()) - float64(PacketOverhead(load.IP))
 }
 
+// Sizes holds the payload sizes of a flow's datagrams. In every phase, the sequence number determines the
+// size, so both ends know the length of each datagram.
+type Sizes struct {
+	cycle []int
+	ahead []int64 // sum of the sizes before each size; the last entry is the sum of the whole cycle
+}
+
+// SizesOf returns the sizes for a flow. Flows begin at different positions in the cycle, so that flows
+// that take turns do not all send large datagrams at the same time.
+func SizesOf(load record.Load, flow int) Sizes {
+	all := load.PacketSizes()
+	s := Sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
+	for i := range all {
+		s.cycle[i] = all[(flow+i)%len(all)] - PacketOverhead(load.IP)
+		s.ahead[i+1] = s.ahead[i] + int64(s.cycle[i])
+	}
+
+	return s
+}
+
+// Of returns the payload size of the datagram with number seq.
+func (s *Sizes) Of(seq uint64) int {
+	if len(s.cycle) == 1 {
+		return s.cycle[0]
+	}
+	return s.cycle[seq%uint64(len(s.cycle))]
+}
+
+// Bytes returns the total payload of the first n datagrams, in bytes.
+func (s *Sizes) Bytes(n uint64) int64 {
+	round := uint64(len(s.cycle))
+	return int64(n/round)*s.ahead[round] + s.ahead[n%round]
+}
+
 // FlowKey identifies a stream in one direction.
 type FlowKey struct {
 	Stream    int

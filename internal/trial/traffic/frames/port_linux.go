@@ -3,7 +3,6 @@ package frames
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,8 +43,9 @@ type xdpFlow struct {
 	port   *xdpPort
 	thread *xdpSender // thread that sends the flow's test-run frames, or nil
 	sends  bool
-	index  int     // index among the flows with the same direction
-	first  bool    // first flow of this end, which does the shared work of all flows
+	index  int  // index among the flows with the same direction
+	first  bool // first flow of this end, which does the shared work of all flows
+	sizes  traffic.Sizes
 	mean   float64 // mean payload per frame, in bytes
 	perNs  float64 // requested frames per ns; 0 means full rate
 	table  *record.Table
@@ -92,6 +92,7 @@ func newXDPPort(l *traffic.Endpoint) *xdpPort {
 		}
 
 		f.index = len(*of)
+		f.sizes = traffic.SizesOf(q.Load, f.index)
 		*of = append(*of, f)
 		l.Flows = append(l.Flows, f)
 	}
@@ -417,7 +418,7 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 	}
 
 	n := f.packets()
-	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
+	f.table.Append(at, float64(f.sizes.Bytes(uint64(n))), float64(n))
 }
 
 // Received returns the counts so far. It reads the counters itself, because it may run concurrently with
@@ -429,22 +430,6 @@ func (f *xdpFlow) Received() (bytes, packets int64) {
 		packets, _ = arrivedOf(f.port.frames)
 	}
 	return int64(float64(packets) * f.mean), packets
-}
-
-// payload returns the payload of the frame with number seq, in bytes.
-func (f *xdpFlow) payload(seq uint32) int {
-	return f.port.load.SizeOf(f.index, seq) - traffic.PacketOverhead(f.port.load.IP)
-}
-
-// bytesOf returns the payload of the first n frames of a phase, in bytes.
-func (f *xdpFlow) bytesOf(n int64) int64 {
-	cycle := int64(max(len(f.port.load.Sizes), 1))
-	sum := n / cycle * int64(math.Round(f.mean*float64(cycle)))
-	for seq := n / cycle * cycle; seq < n; seq++ {
-		sum += int64(f.payload(uint32(seq % cycle)))
-	}
-
-	return sum
 }
 
 func (f *xdpFlow) Report() traffic.FlowReport {
@@ -466,7 +451,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 			r.Sent = p.sent[f.index][bpf.Window]
 		}
 
-		r.Bytes = f.bytesOf(r.Sent)
+		r.Bytes = f.sizes.Bytes(uint64(r.Sent))
 		r.Ns = f.sendPhases().window()
 		if p.tx != nil {
 			r.Unsent = f.unsent(r.Sent, r.Ns)

@@ -345,7 +345,7 @@ func (r *frameReader) take(i int, now int64) {
 	}
 
 	f := r.flows[d.Flow]
-	if r.batch.Length(i) != f.payload(d.Seq) {
+	if r.batch.Length(i) != f.sizes.Of(uint64(d.Seq)) {
 		f.wrong++
 		return
 	}
@@ -362,6 +362,6 @@ func (r *frameReader) take(i int, now int64) {
 	f.till = now
 	before := f.sequence.Received
 	if f.sequence.See32(d.Seq); f.sequence.Received > before {
-		f.bytes += int64(f.payload(d.Seq))
+		f.bytes += int64(f.sizes.Of(uint64(d.Seq)))
 	}
 }

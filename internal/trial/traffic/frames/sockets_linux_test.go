@@ -65,7 +65,8 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 		},
 	}
 	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, load: p.load}
-	mean := traffic.MeanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
+	load := record.Load{IP: 6, PacketSize: size, Sizes: sizes}
+	mean := traffic.MeanPayload(load)
 	l := &socketLoad{}
 	for i := range flows {
 		p.load.Send = append(p.load.Send, bpf.Tuple{
@@ -77,10 +78,11 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 			port:  p,
 			sends: true,
 			index: i,
+			sizes: traffic.SizesOf(load, i),
 			mean:  mean,
 			perNs: pps / float64(flows) / 1e9,
 		}
-		g := &xdpFlow{port: q, index: i, mean: mean, socket: socket}
+		g := &xdpFlow{port: q, index: i, sizes: f.sizes, mean: mean, socket: socket}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
 

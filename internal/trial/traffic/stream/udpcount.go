@@ -33,7 +33,7 @@ type udpCount struct {
 	pattern          traffic.Pattern
 	payload          int // payload in bytes of each datagram, or of the largest one
 	size             int // IP length of that datagram
-	sizes            sizes
+	sizes            traffic.Sizes
 
 	// The following fields belong to the worker.
 	seq        uint64 // sender: next number in this phase
@@ -58,7 +58,7 @@ type udpCount struct {
 func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) {
 	f.Key, f.index, f.Sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
 	f.count, f.tag = traffic.Counts(q.Load), traffic.TagHash(traffic.TagData, q.Load.Tag)
-	f.pattern, f.sizes = traffic.NewPattern(q.Load.Tag, i), sizesOf(q.Load, i)
+	f.pattern, f.sizes = traffic.NewPattern(q.Load.Tag, i), traffic.SizesOf(q.Load, i)
 	f.size = slices.Max(q.Load.PacketSizes())
 	f.payload = f.size - traffic.PacketOverhead(q.Load.IP)
 	f.announced, f.Table = -1, record.NewTable("bytes", "packets")
@@ -84,7 +84,7 @@ func (f *udpCount) Received() (bytes, packets int64) {
 func (f *udpCount) Report() traffic.FlowReport {
 	r := traffic.FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Ns: f.till - f.from}
 	if f.Sends {
-		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.bytes(uint64(f.sent)), f.unsent
+		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.Bytes(uint64(f.sent)), f.unsent
 		if f.burst > 0 {
 			r.Notes = map[string]int64{"burst_most_bytes": f.burst}
 		}
@@ -132,7 +132,7 @@ func (f *udpCount) tell() {
 // read, and stamp is the kernel's time stamp (CLOCK_REALTIME), or 0 if unknown.
 func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
 	many := 1
-	each := f.sizes.of(d.Seq)
+	each := f.sizes.Of(d.Seq)
 	if f.count {
 		many = length / each
 	}
@@ -184,7 +184,7 @@ func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int
 
 // put builds a datagram in b and returns it. b must have space for the largest datagram.
 func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
-	b = b[:f.sizes.of(seq)]
+	b = b[:f.sizes.Of(seq)]
 	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
 	if f.verify {
 		f.pattern.Fill(b[traffic.DatagramHeader:], traffic.DatagramPosition(phase, seq))
@@ -200,38 +200,4 @@ func explainSize(err error, size int) error {
 			"choose a smaller packet_size or a larger mtu")
 	}
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
-}
-
-// sizes holds the payload sizes of a flow's datagrams. In every phase, the sequence number determines the
-// size, so both ends know the length of each datagram.
-type sizes struct {
-	cycle []int
-	ahead []int64 // sum of the sizes before each size; the last entry is the sum of the whole cycle
-}
-
-// sizesOf returns the sizes for a flow. Flows begin at different positions in the cycle, so that flows
-// that take turns do not all send large datagrams at the same time.
-func sizesOf(load record.Load, flow int) sizes {
-	all := load.PacketSizes()
-	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
-	for i := range all {
-		s.cycle[i] = all[(flow+i)%len(all)] - traffic.PacketOverhead(load.IP)
-		s.ahead[i+1] = s.ahead[i] + int64(s.cycle[i])
-	}
-
-	return s
-}
-
-// of returns the payload size of the datagram with number seq.
-func (s *sizes) of(seq uint64) int {
-	if len(s.cycle) == 1 {
-		return s.cycle[0]
-	}
-	return s.cycle[seq%uint64(len(s.cycle))]
-}
-
-// bytes returns the total payload of the first n datagrams, in bytes.
-func (s *sizes) bytes(n uint64) int64 {
-	round := uint64(len(s.cycle))
-	return int64(n/round)*s.ahead[round] + s.ahead[n%round]
 }

@@ -120,7 +120,7 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 func (s *udpSender) fill(f *udpFlow, n int, seq uint64) {
 	tick := sendTick(time.Now().UnixNano())
 	for i := range n {
-		b := s.batch.Size(i, f.sizes.of(seq+uint64(i)))
+		b := s.batch.Size(i, f.sizes.Of(seq+uint64(i)))
 		binary.BigEndian.PutUint32(b, f.tag)
 		binary.BigEndian.PutUint16(b[4:], f.index)
 		traffic.PutSequence(b, s.phase, seq+uint64(i), tick)

@@ -15,16 +15,16 @@ func TestSizesAddUp(t *testing.T) {
 	for _, load := range []record.Load{{IP: 4, PacketSize: 500}, {IP: 6, Sizes: factor.IMIXSizes("6")},
 		{IP: 4, Sizes: []int{100, 1500, 60, 60, 60}}} {
 		for flow := range 20 {
-			s := sizesOf(load, flow)
+			s := traffic.SizesOf(load, flow)
 			sum := int64(0)
 			for n := range uint64(40) {
-				got := s.bytes(n)
+				got := s.Bytes(n)
 				if got != sum {
 					t.Fatalf("sizes %v of flow %d: %d bytes before datagram %d, want %d", load.PacketSizes(),
 						flow, got, n, sum)
 				}
 
-				sum += int64(s.of(n))
+				sum += int64(s.Of(n))
 			}
 		}
 	}
@@ -35,8 +35,8 @@ func TestFlowsBeginAtDifferentSizes(t *testing.T) {
 	load := record.Load{IP: 4, Sizes: []int{100, 1500, 60}}
 	var got []int
 	for flow := range 4 {
-		s := sizesOf(load, flow)
-		got = append(got, s.of(0)+28, s.of(1)+28)
+		s := traffic.SizesOf(load, flow)
+		got = append(got, s.Of(0)+28, s.Of(1)+28)
 	}
 
 	diff := cmp.Diff([]int{100, 1500, 1500, 60, 60, 100, 100, 1500}, got)

@@ -164,7 +164,7 @@ func (s *udpSource) emitOf(flow, n int) error {
 	f := s.flows[flow]
 	for n > 0 && !s.phases.Abandoned.Load() {
 		k, err := s.give(flow, n, f.seq)
-		f.Count.Add(f.sizes.bytes(f.seq+uint64(k)) - f.sizes.bytes(f.seq))
+		f.Count.Add(f.sizes.Bytes(f.seq+uint64(k)) - f.sizes.Bytes(f.seq))
 		f.seq += uint64(k)
 		f.packets.Add(int64(k))
 		s.pace.Took(k)
@@ -196,7 +196,7 @@ func (s *udpSource) sendEnd() {
 
 			if n, err := s.give(i, 1, uint64(f.sent)); err == nil {
 				f.packets.Add(int64(n))
-				f.Count.Add(int64(n * f.sizes.of(uint64(f.sent))))
+				f.Count.Add(int64(n * f.sizes.Of(uint64(f.sent))))
 			}
 		}
 
