@@ -80,14 +80,14 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
 	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), meter.Parse,
-		func(record.Machines) (string, error) { return "", nil })
+		func(*record.Machines) (string, error) { return "", nil })
 	if err != nil {
 		t.Error(err)
 	}
 
 	holdBlock(t, page, "lab-file", "\n```yaml\n"+strings.TrimSpace(labFile)+"\n```\n\n")
 	bedFile := readText(t, "internal/plan/testdata/bed.yaml")
-	_, err = plan.ReadBed("bed.yaml", []byte(bedFile), func(plan.Bed) (string, error) { return "", nil })
+	_, err = plan.ReadBed("bed.yaml", []byte(bedFile), func(*plan.Bed) (string, error) { return "", nil })
 	if err != nil {
 		t.Error(err)
 	}

@@ -32,10 +32,9 @@ func ReadLabFile(name string) (record.Machines, error) {
 			"read lab file %s: %v", name, check.Underlying(err))
 	}
 
-	var beside record.Machines
-	_, err = plan.ReadMachines(name, data, meter.Parse,
-		func(m record.Machines) (key string, err error) {
-			for _, path := range PathsOf(&m) {
+	m, err := plan.ReadMachines(name, data, meter.Parse,
+		func(m *record.Machines) (key string, err error) {
+			for _, path := range PathsOf(m) {
 				if strings.HasPrefix(*path, "~/") {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
@@ -47,10 +46,9 @@ func ReadLabFile(name string) (record.Machines, error) {
 				}
 			}
 
-			beside = m
-			return WrongMachines(m, KeyName)
+			return WrongMachines(*m, KeyName)
 		})
-	return beside, Mark(ErrUsage, err)
+	return m, Mark(ErrUsage, err)
 }
 
 // WithMachines brings up a lab of real machines and calls f with it. held is the labgrid place that the

@@ -40,17 +40,14 @@ func Read(file string) (plan.Bed, error) {
 		return plan.Bed{}, err
 	}
 
-	var b plan.Bed
-	_, err = plan.ReadBed(file, data, func(read plan.Bed) (string, error) {
-		b = read
+	b, err := plan.ReadBed(file, data, func(b *plan.Bed) (string, error) {
 		if b.Name == "" {
 			name, _ := os.Hostname()
-			name, _, _ = strings.Cut(strings.ToLower(name), ".")
-			b.Name = name
+			b.Name, _, _ = strings.Cut(strings.ToLower(name), ".")
 		}
 
-		settle(&b, dir)
-		return wrong(b)
+		settle(b, dir)
+		return wrong(*b)
 	})
 	return b, app.Mark(app.ErrUsage, err)
 }

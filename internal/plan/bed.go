@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -81,27 +80,17 @@ const (
 	maxGrace    = 14 * 24 * time.Hour
 )
 
-// ReadBed reads a bed file. file is the name of the file for messages. whole checks the content. If whole
-// returns an error, key is the wrong key, such as schedules.nightly.cron. The error of ReadBed is an *Error
-// or, if there are several mistakes, several joined *Errors.
-func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) (b Bed, err error) {
-	r := &reader{
-		file:   file,
-		wrong:  map[*yaml.Node]bool{},
-		origin: map[*yaml.Node]string{},
-		broken: map[string]bool{},
-	}
-	root, err := r.tree(data)
-	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
-		empty.Text, empty.HintText = "the bed file is empty", "docs/howto/testbed.md shows one"
-	}
+// ReadBed reads a bed file. file is the name of the file for messages. whole checks the content, and may
+// complete it. If whole returns an error, key is the wrong key, such as schedules.nightly.cron. The error of
+// ReadBed is an *Error or, if there are several mistakes, several joined *Errors.
+func ReadBed(file string, data []byte, whole func(*Bed) (key string, err error)) (Bed, error) {
+	r := newReader(file, "the bed file is empty", "docs/howto/testbed.md shows one")
+	return readWhole(r, data, r.bed, whole)
+}
 
-	if err != nil {
-		return b, err
-	}
-
-	x := &bedReader{reader: r, places: map[string]*yaml.Node{}}
-	failed := r.note(x.object("", root, "the bed file", []field{
+// bed reads the keys of a bed file.
+func (r *reader) bed(root *yaml.Node, b *Bed) {
+	failed := r.note(r.object(root, "the bed file", r.placed("", []field{
 		r.text("name", maxBedText, &b.Name),
 		r.text("lab", maxBedText, &b.Lab),
 		r.text("store", maxBedText, &b.Store),
@@ -110,125 +99,129 @@ func ReadBed(file string, data []byte, whole func(Bed) (key string, err error)) 
 		r.text("good", maxBedText, &b.Good),
 		r.text("canary", maxBedText, &b.Canary),
 		r.text("metrics", maxBedText, &b.Metrics),
-		{"plans", func(n *yaml.Node) error {
-			return x.named(n, "plans", func(name string, n *yaml.Node) error {
-				p := BedPlan{Name: name}
-				err := r.text("plan", maxBedText, &p.Plan).read(n)
-				b.Plans = append(b.Plans, p)
-				return err
-			})
-		}},
-		{"schedules", func(n *yaml.Node) error {
-			return x.named(n, "schedules", func(name string, n *yaml.Node) error {
-				s := BedSchedule{Name: name, Grace: defaultTime}
-				err := x.schedule(n, &s)
-				b.Schedules = append(b.Schedules, s)
-				return err
-			})
-		}},
-		{"triggers", func(n *yaml.Node) error {
-			return x.named(n, "triggers", func(name string, n *yaml.Node) error {
-				t := BedTrigger{Name: name, Every: defaultLook}
-				err := x.trigger(n, &t)
-				b.Triggers = append(b.Triggers, t)
-				return err
-			})
-		}},
+		r.entries("plans", func(name string, n *yaml.Node) error {
+			p := BedPlan{Name: name}
+			err := r.text("plan", maxBedText, &p.Plan).read(n)
+			b.Plans = append(b.Plans, p)
+			return err
+		}),
+		r.entries("schedules", func(name string, n *yaml.Node) error {
+			s := BedSchedule{Name: name, Grace: defaultTime}
+			err := r.schedule(n, &s)
+			b.Schedules = append(b.Schedules, s)
+			return err
+		}),
+		r.entries("triggers", func(name string, n *yaml.Node) error {
+			t := BedTrigger{Name: name, Every: defaultLook}
+			err := r.trigger(n, &t)
+			b.Triggers = append(b.Triggers, t)
+			return err
+		}),
 		{"alarm", func(n *yaml.Node) error {
-			return x.object("alarm.", n, "alarm", []field{
-				x.command(&b.Alarm.Command),
+			return r.object(n, "alarm", r.placed("alarm.", []field{
+				r.command(&b.Alarm.Command),
 				r.text("webhook", maxBedText, &b.Alarm.Webhook),
-			})
+			}))
 		}},
-	}))
+	})))
 	b.Lab = cmp.Or(b.Lab, "local")
 	if failed == nil && len(b.Plans) == 0 {
 		_ = r.note(r.fail(root, "such as plans: {night: night.yaml}", "the bed file names no plans"))
 	}
+}
 
+// readWhole reads a file with the function read, and then calls whole, which checks the content. If whole
+// returns an error, key is the wrong key.
+func readWhole[T any](r *reader, data []byte, read func(*yaml.Node, *T),
+	whole func(*T) (key string, err error)) (x T, err error) {
+	root, err := r.tree(data)
+	if err != nil {
+		return x, err
+	}
+
+	read(root, &x)
 	if len(r.errs) > 0 {
-		return Bed{}, together(r.errs)
+		return x, together(r.errs)
 	}
 
-	key, err := whole(b)
-	if err == nil {
-		return b, nil
+	key, err := whole(&x)
+	if err != nil {
+		err = r.fail(r.nodeOf(key), check.HintOf(err), "%v", err)
 	}
 
-	at := root // place of the key, or of the nearest key that contains it
-	for rest := key; rest != ""; rest = rest[:max(0, strings.LastIndexByte(rest, '.'))] {
-		if n := x.places[rest]; n != nil {
-			at = n
-			break
-		}
-	}
-
-	return Bed{}, r.fail(at, check.HintOf(err), "%v", err)
+	return x, err
 }
 
-// bedReader notes the place of each key.
-type bedReader struct {
-	*reader
-	places map[string]*yaml.Node // maps a full key, such as alarm.webhook, to its node
-}
-
-func (x *bedReader) object(prefix string, n *yaml.Node, what string, fields []field) error {
+// placed makes fields record the places of their keys. A full key has the given prefix.
+func (r *reader) placed(prefix string, fields []field) []field {
 	for i, f := range fields {
 		fields[i].read = func(n *yaml.Node) error {
-			x.places[prefix+f.name] = n
+			r.places[prefix+f.name] = n
 			return f.read(n)
 		}
 	}
-	return x.reader.object(n, what, fields)
+	return fields
 }
 
-// named reads a map whose keys are names that the user chooses.
-func (x *bedReader) named(n *yaml.Node, what string, read func(name string, n *yaml.Node) error) error {
-	count := 0
-	return x.pairs(n, what, func(key, value *yaml.Node) error {
-		if !nameForm().MatchString(key.Value) || strings.Contains(key.Value, ".") {
-			return x.fail(key, "use letters, digits, dashes and underscores, at most 64",
-				"%q is not a name in %s", key.Value, what)
-		}
-
-		if count++; count > maxBedItems {
-			return x.fail(key, "", "%s has more than %d entries", what, maxBedItems)
-		}
-
-		x.places[what+"."+key.Value] = value
-		return read(key.Value, value)
-	})
+// nodeOf returns the node of a full key or, if there is none, of the nearest key that contains it. The node of
+// a machine is that of the machine's address.
+func (r *reader) nodeOf(key string) *yaml.Node {
+	at := r.places[key+".at"]
+	for ; at == nil && key != ""; key = key[:max(0, strings.LastIndexByte(key, '.'))] {
+		at = r.places[key]
+	}
+	return cmp.Or(at, r.root)
 }
 
-func (x *bedReader) schedule(n *yaml.Node, s *BedSchedule) error {
-	err := x.object("schedules."+s.Name+".", n, "schedule "+s.Name, []field{
-		x.text("cron", maxBedText, &s.Cron),
-		x.list("plans", &s.Plans),
-		x.duration("grace", time.Minute, maxGrace, &s.Grace),
-	})
+// entries reads a map whose keys are names that the user chooses.
+func (r *reader) entries(what string, read func(name string, n *yaml.Node) error) field {
+	return field{what, func(n *yaml.Node) error {
+		count := 0
+		return r.pairs(n, what, func(key, value *yaml.Node) error {
+			if !nameForm().MatchString(key.Value) || strings.Contains(key.Value, ".") {
+				return r.fail(key, "use letters, digits, dashes and underscores, at most 64",
+					"%q is not a name in %s", key.Value, what)
+			}
+
+			if count++; count > maxBedItems {
+				return r.fail(key, "", "%s has more than %d entries", what, maxBedItems)
+			}
+
+			r.places[what+"."+key.Value] = value
+			return read(key.Value, value)
+		})
+	}}
+}
+
+func (r *reader) schedule(n *yaml.Node, s *BedSchedule) error {
+	err := r.object(n, "schedule "+s.Name, r.placed("schedules."+s.Name+".", []field{
+		r.text("cron", maxBedText, &s.Cron),
+		r.plans(&s.Plans),
+		r.duration("grace", time.Minute, maxGrace, &s.Grace),
+	}))
 	switch {
 	case err != nil:
 		return err
 	case s.Cron == "":
-		return x.fail(n, `such as cron: "0 2 * * *", every night at two`, "schedule %s has no cron", s.Name)
+		return r.fail(n, `such as cron: "0 2 * * *", every night at two`, "schedule %s has no cron", s.Name)
 	case len(s.Plans) == 0:
-		return x.fail(n, "such as plans: [night]", "schedule %s has no plans", s.Name)
+		return r.fail(n, "such as plans: [night]", "schedule %s has no plans", s.Name)
 	}
 	return nil
 }
 
-func (x *bedReader) trigger(n *yaml.Node, t *BedTrigger) error {
-	err := x.object("triggers."+t.Name+".", n, "trigger "+t.Name, []field{
-		x.text("directory", maxBedText, &t.Directory),
-		x.text("match", maxBedText, &t.Match),
-		x.text("url", maxBedText, &t.URL),
-		x.yesNo("allow_private", &t.AllowPrivate),
-		x.text("git", maxBedText, &t.Git),
-		x.text("ref", maxBedText, &t.Ref),
-		x.command(&t.Command),
-		x.list("plans", &t.Plans),
-		x.duration("every", minLook, maxLook, &t.Every),
-	})
+func (r *reader) trigger(n *yaml.Node, t *BedTrigger) error {
+	err := r.object(n, "trigger "+t.Name, r.placed("triggers."+t.Name+".", []field{
+		r.text("directory", maxBedText, &t.Directory),
+		r.text("match", maxBedText, &t.Match),
+		r.text("url", maxBedText, &t.URL),
+		r.yesNo("allow_private", &t.AllowPrivate),
+		r.text("git", maxBedText, &t.Git),
+		r.text("ref", maxBedText, &t.Ref),
+		r.command(&t.Command),
+		r.plans(&t.Plans),
+		r.duration("every", minLook, maxLook, &t.Every),
+	}))
 	if err != nil {
 		return err
 	}
@@ -242,30 +235,31 @@ func (x *bedReader) trigger(n *yaml.Node, t *BedTrigger) error {
 
 	switch {
 	case sources != 1:
-		return x.fail(n, "name one of directory, url, git and command", "trigger %s has %d sources", t.Name,
+		return r.fail(n, "name one of directory, url, git and command", "trigger %s has %d sources", t.Name,
 			sources)
 	case t.Match != "" && t.Directory == "", t.AllowPrivate && t.URL == "", (t.Ref != "") != (t.Git != ""):
-		return x.fail(n, "match goes with directory, allow_private with url, ref with git",
+		return r.fail(n, "match goes with directory, allow_private with url, ref with git",
 			"trigger %s has a key that does not belong to a trigger of kind %s", t.Name, t.Kind())
 	case len(t.Plans) == 0:
-		return x.fail(n, "such as plans: [quick]", "trigger %s has no plans", t.Name)
+		return r.fail(n, "such as plans: [quick]", "trigger %s has no plans", t.Name)
 	}
 	return nil
 }
 
-func (x *bedReader) list(what string, into *[]string) field {
-	return field{what, func(n *yaml.Node) (err error) {
-		*into, err = x.words(n, what, maxBedText, maxBedItems, "name fewer")
+// plans reads the names of plans.
+func (r *reader) plans(into *[]string) field {
+	return field{"plans", func(n *yaml.Node) (err error) {
+		*into, err = r.words(n, "plans", maxBedText, maxBedItems, "name fewer")
 		if err == nil && len(slices.Compact(slices.Sorted(slices.Values(*into)))) < len(*into) {
-			err = x.fail(n, "name each once", "%s has an entry twice", what)
+			err = r.fail(n, "name each once", "plans has an entry twice")
 		}
 		return err
 	}}
 }
 
-func (x *bedReader) command(into *[]string) field {
+func (r *reader) command(into *[]string) field {
 	return field{"command", func(n *yaml.Node) (err error) {
-		*into, err = x.words(n, "command", maxBedText, maxWords, "write a script of it")
+		*into, err = r.words(n, "command", maxBedText, maxWords, "write a script of it")
 		return err
 	}}
 }

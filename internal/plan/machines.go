@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,57 +47,42 @@ func machineKeys(m *record.Machine) []machineKey {
 }
 
 // ReadMachines reads a lab file, which describes a lab of real machines. The argument file is the name shown
-// in messages. The function meter parses the address of a power meter. The function whole checks the machines
-// and returns the wrong key, such as router.lan. The error of ReadMachines is an *Error or, if there are
-// several mistakes, several joined *Errors.
+// in messages. The function meter parses the address of a power meter. The function whole checks the
+// machines, and may complete them. If it returns an error, key is the wrong key, such as router.lan. The error
+// of ReadMachines is an *Error or, if there are several mistakes, several joined *Errors.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
-	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
-	r := &reader{
-		file:   file,
-		wrong:  map[*yaml.Node]bool{},
-		origin: map[*yaml.Node]string{},
-		broken: map[string]bool{},
-	}
-	root, err := r.tree(data)
-	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
-		empty.Text, empty.HintText = "the lab file is empty", "chokepoint lab init writes one"
+	whole func(*record.Machines) (key string, err error)) (record.Machines, error) {
+	r := newReader(file, "the lab file is empty", "chokepoint lab init writes one")
+	read := func(root *yaml.Node, m *record.Machines) { r.machines(root, m, meter) }
+	return readWhole(r, data, read, whole)
+}
+
+// machine reads a machine, which is given as an address, or as an address with further keys.
+func (r *reader) machine(name string, into *record.Machine) field {
+	at := r.text(name, maxMachineText, &into.At)
+	fields := []field{{"at", at.read}}
+	for _, k := range machineKeys(into) {
+		if k.roles == "" || strings.Contains(k.roles, name) {
+			fields = append(fields, r.text(k.name, maxMachineText, k.into))
+		}
 	}
 
-	if err != nil {
-		return m, err
-	}
+	return field{name, func(n *yaml.Node) error {
+		if n.Kind == yaml.ScalarNode {
+			return at.read(n)
+		}
+		return r.object(n, name, r.placed(name+".", fields))
+	}}
+}
 
+// machines reads the keys of a lab file.
+func (r *reader) machines(root *yaml.Node, m *record.Machines,
+	meter func(at string) (record.Meter, error)) {
 	const thisFile = "the lab file"
-	places := map[string]*yaml.Node{} // key → node
-	placed := func(prefix string, fields []field) []field {
-		for i, f := range fields {
-			fields[i].read = func(n *yaml.Node) error {
-				places[prefix+f.name] = n
-				return f.read(n)
-			}
-		}
-		return fields
-	}
-	machine := func(name string, into *record.Machine) field {
-		at := r.text(name, maxMachineText, &into.At)
-		fields := []field{{"at", at.read}}
-		for _, k := range machineKeys(into) {
-			if k.roles == "" || strings.Contains(k.roles, name) {
-				fields = append(fields, r.text(k.name, maxMachineText, k.into))
-			}
-		}
-
-		return field{name, func(n *yaml.Node) error {
-			if n.Kind == yaml.ScalarNode {
-				return at.read(n)
-			}
-			return r.object(n, name, placed(name+".", fields))
-		}}
-	}
-	failed := r.note(r.object(root, thisFile, placed("", []field{
-		machine("client", &m.Client),
-		machine("router", &m.Router),
-		machine("server", &m.Server),
+	failed := r.note(r.object(root, thisFile, r.placed("", []field{
+		r.machine("client", &m.Client),
+		r.machine("router", &m.Router),
+		r.machine("server", &m.Server),
 		r.line("device", record.MaxDevice, &m.Device),
 		{"notes", func(n *yaml.Node) error {
 			notes, err := r.notes(n)
@@ -114,10 +97,10 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 		}},
 		r.text("ssh_config", maxMachineText, &m.SSHConfig),
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
-		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m) }},
+		{"firmware", func(n *yaml.Node) error { return r.firmware(n, m) }},
 		{"place", func(n *yaml.Node) error {
 			m.Place = &record.Place{}
-			return r.place(n, m.Place, placed)
+			return r.place(n, m.Place)
 		}},
 		r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
 			rate, err := unit.ParseBitrate(text)
@@ -135,18 +118,6 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}
-
-	if len(r.errs) > 0 {
-		return record.Machines{}, together(r.errs)
-	}
-
-	if key, err := whole(m); err != nil {
-		machine, _, _ := strings.Cut(key, ".")
-		at := cmp.Or(places[key+".at"], places[key], places[machine], root)
-		return record.Machines{}, r.fail(at, check.HintOf(err), "%v", err)
-	}
-
-	return m, nil
 }
 
 // meter reads a power meter, which is given as an address, or as an address and the node whose power it
@@ -218,7 +189,7 @@ func (r *reader) firmware(n *yaml.Node, m *record.Machines) error {
 }
 
 // place reads a labgrid place.
-func (r *reader) place(n *yaml.Node, p *record.Place, placed func(string, []field) []field) error {
+func (r *reader) place(n *yaml.Node, p *record.Place) error {
 	p.Boot = defaultBoot
 	fields := []field{
 		r.text("name", maxMachineText, &p.Name),
@@ -235,7 +206,7 @@ func (r *reader) place(n *yaml.Node, p *record.Place, placed func(string, []fiel
 		r.duration("wait", 0, maxPlaceWait, &p.Wait),
 		r.duration("boot", time.Second, maxPlaceBoot, &p.Boot),
 	}
-	err := r.object(n, "place", placed("place.", fields))
+	err := r.object(n, "place", r.placed("place.", fields))
 	switch {
 	case err != nil:
 		return err

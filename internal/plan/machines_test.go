@@ -18,7 +18,7 @@ func parseMeter(at string) (record.Meter, error) {
 	return record.Meter{At: at}, nil
 }
 
-func noWrong(m record.Machines) (string, error) {
+func noWrong(m *record.Machines) (string, error) {
 	switch {
 	case m.Client.At == "pc1":
 		return "client", errors.New("no machine")

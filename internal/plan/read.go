@@ -16,14 +16,8 @@ import (
 // value of the file. The argument file is the name shown in messages. The error is an *Error, or several of
 // them joined if there are several mistakes.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
-	r := &reader{
-		file:   file,
-		v:      v,
-		wrong:  map[*yaml.Node]bool{},
-		origin: map[*yaml.Node]string{},
-		broken: map[string]bool{},
-		labels: map[string]map[string]string{},
-	}
+	r := newReader(file, "the plan is empty", "chokepoint plan list names the built-in plans")
+	r.v = v
 	root, err := r.tree(data)
 	if err != nil {
 		return nil, err
@@ -79,6 +73,7 @@ var nameForm = check.Pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // reader reads the tree of a plan. After an error, it adds the error to errs and continues.
 type reader struct {
 	file     string
+	empty    error // error for a file without content
 	v        Vocabulary
 	root     *yaml.Node
 	wrong    map[*yaml.Node]bool   // nodes with YAML that is not allowed in a plan
@@ -86,10 +81,23 @@ type reader struct {
 	where    []placedRequirement
 	baseline *yaml.Node
 	labels   map[string]map[string]string // factor → level → label
+	places   map[string]*yaml.Node        // full key in a lab or bed file, such as alarm.webhook → node
 
 	errs   []error
 	broken map[string]bool // keys of the plan that contain errors or are misspelled
 	below  int             // number of errors that belong to a key of the plan
+}
+
+func newReader(file, empty, emptyHint string) *reader {
+	return &reader{
+		file:   file,
+		empty:  &Error{file, 1, 1, empty, emptyHint},
+		wrong:  map[*yaml.Node]bool{},
+		origin: map[*yaml.Node]string{},
+		broken: map[string]bool{},
+		labels: map[string]map[string]string{},
+		places: map[string]*yaml.Node{},
+	}
 }
 
 // errNoted stands for an error that has been noted. It tells the caller that there is no value to use.

@@ -24,18 +24,21 @@ func (r *reader) tree(data []byte) (*yaml.Node, error) {
 		return nil, err
 	}
 
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, r.empty
+	}
+
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
 		return nil, &Error{File: file, Text: err.Error()}
 	}
 
 	var doc, second yaml.Node
-	if err := loader.Load(&doc); err != nil {
+	switch err := loader.Load(&doc); {
+	case errors.Is(err, io.EOF), err == nil && (len(doc.Content) != 1 || isNull(doc.Content[0])):
+		return nil, r.empty
+	case err != nil:
 		return nil, yamlError(file, data, err)
-	}
-
-	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
-		return nil, emptyError(file)
 	}
 
 	root := doc.Content[0]
@@ -54,12 +57,6 @@ func (r *reader) tree(data []byte) (*yaml.Node, error) {
 	}
 
 	return root, nil
-}
-
-const emptyPlan = "the plan is empty"
-
-func emptyError(file string) error {
-	return &Error{file, 1, 1, emptyPlan, "chokepoint plan list names the built-in plans"}
 }
 
 // checkBytes returns an error for binary data, before it reaches the parser.
@@ -89,10 +86,6 @@ func checkBytes(file string, data []byte) error {
 		i += size
 	}
 
-	if len(bytes.TrimSpace(data)) == 0 {
-		return emptyError(file)
-	}
-
 	return nil
 }
 
@@ -108,10 +101,6 @@ func isControl(c rune) bool {
 }
 
 func yamlError(file string, data []byte, err error) error {
-	if errors.Is(err, io.EOF) {
-		return emptyError(file)
-	}
-
 	var at *yaml.LoadError
 	if !errors.As(err, &at) || at.Mark.Line < 1 {
 		return &Error{File: file, Line: 1, Column: 1, Text: "not YAML: " + err.Error()}
