@@ -71,7 +71,6 @@ type BedAlarm struct {
 
 // These are the limits and defaults of a bed file.
 const (
-	maxBedText  = 1000
 	maxBedItems = 50
 	defaultLook = time.Minute
 	minLook     = time.Second
@@ -91,17 +90,17 @@ func ReadBed(file string, data []byte, whole func(*Bed) (key string, err error))
 // bed reads the keys of a bed file.
 func (r *reader) bed(root *yaml.Node, b *Bed) {
 	failed := r.note(r.object(root, "the bed file", r.placed("", []field{
-		r.text("name", maxBedText, &b.Name),
-		r.text("lab", maxBedText, &b.Lab),
-		r.text("store", maxBedText, &b.Store),
-		r.text("database", maxBedText, &b.Database),
-		r.text("firmware", maxBedText, &b.Firmware),
-		r.text("good", maxBedText, &b.Good),
-		r.text("canary", maxBedText, &b.Canary),
-		r.text("metrics", maxBedText, &b.Metrics),
+		r.text("name", maxText, &b.Name),
+		r.text("lab", maxText, &b.Lab),
+		r.text("store", maxText, &b.Store),
+		r.text("database", maxText, &b.Database),
+		r.text("firmware", maxText, &b.Firmware),
+		r.text("good", maxText, &b.Good),
+		r.text("canary", maxText, &b.Canary),
+		r.text("metrics", maxText, &b.Metrics),
 		r.entries("plans", func(name string, n *yaml.Node) error {
 			p := BedPlan{Name: name}
-			err := r.text("plan", maxBedText, &p.Plan).read(n)
+			err := r.text("plan", maxText, &p.Plan).read(n)
 			b.Plans = append(b.Plans, p)
 			return err
 		}),
@@ -120,7 +119,7 @@ func (r *reader) bed(root *yaml.Node, b *Bed) {
 		{"alarm", func(n *yaml.Node) error {
 			return r.object(n, "alarm", r.placed("alarm.", []field{
 				r.command(&b.Alarm.Command),
-				r.text("webhook", maxBedText, &b.Alarm.Webhook),
+				r.text("webhook", maxText, &b.Alarm.Webhook),
 			}))
 		}},
 	})))
@@ -195,7 +194,7 @@ func (r *reader) entries(what string, read func(name string, n *yaml.Node) error
 
 func (r *reader) schedule(n *yaml.Node, s *BedSchedule) error {
 	err := r.object(n, "schedule "+s.Name, r.placed("schedules."+s.Name+".", []field{
-		r.text("cron", maxBedText, &s.Cron),
+		r.text("cron", maxText, &s.Cron),
 		r.plans(&s.Plans),
 		r.duration("grace", time.Minute, maxGrace, &s.Grace),
 	}))
@@ -212,12 +211,12 @@ func (r *reader) schedule(n *yaml.Node, s *BedSchedule) error {
 
 func (r *reader) trigger(n *yaml.Node, t *BedTrigger) error {
 	err := r.object(n, "trigger "+t.Name, r.placed("triggers."+t.Name+".", []field{
-		r.text("directory", maxBedText, &t.Directory),
-		r.text("match", maxBedText, &t.Match),
-		r.text("url", maxBedText, &t.URL),
+		r.text("directory", maxText, &t.Directory),
+		r.text("match", maxText, &t.Match),
+		r.text("url", maxText, &t.URL),
 		r.yesNo("allow_private", &t.AllowPrivate),
-		r.text("git", maxBedText, &t.Git),
-		r.text("ref", maxBedText, &t.Ref),
+		r.text("git", maxText, &t.Git),
+		r.text("ref", maxText, &t.Ref),
 		r.command(&t.Command),
 		r.plans(&t.Plans),
 		r.duration("every", minLook, maxLook, &t.Every),
@@ -248,18 +247,12 @@ func (r *reader) trigger(n *yaml.Node, t *BedTrigger) error {
 
 // plans reads the names of plans.
 func (r *reader) plans(into *[]string) field {
-	return field{"plans", func(n *yaml.Node) (err error) {
-		*into, err = r.words(n, "plans", maxBedText, maxBedItems, "name fewer")
+	of := r.words("plans", maxText, maxBedItems, "name fewer", into)
+	return field{of.name, func(n *yaml.Node) error {
+		err := of.read(n)
 		if err == nil && len(slices.Compact(slices.Sorted(slices.Values(*into)))) < len(*into) {
 			err = r.fail(n, "name each once", "plans has an entry twice")
 		}
-		return err
-	}}
-}
-
-func (r *reader) command(into *[]string) field {
-	return field{"command", func(n *yaml.Node) (err error) {
-		*into, err = r.words(n, "command", maxBedText, maxWords, "write a script of it")
 		return err
 	}}
 }

@@ -12,10 +12,10 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// These are the limits of a lab file.
+// These are the limits of lab files and bed files.
 const (
-	maxMachineText = 1000
-	maxPort        = 1<<16 - 3 // three consecutive ports are used
+	maxText = 1000      // maximum length of a text in bytes
+	maxPort = 1<<16 - 3 // three consecutive ports are used
 )
 
 // These are the maximum times to wait for a labgrid place, and for its board to boot.
@@ -59,11 +59,11 @@ func ReadMachines(file string, data []byte, meter func(at string) (record.Meter,
 
 // machine reads a machine, which is given as an address, or as an address with further keys.
 func (r *reader) machine(name string, into *record.Machine) field {
-	at := r.text(name, maxMachineText, &into.At)
+	at := r.text(name, maxText, &into.At)
 	fields := []field{{"at", at.read}}
 	for _, k := range machineKeys(into) {
 		if k.roles == "" || strings.Contains(k.roles, name) {
-			fields = append(fields, r.text(k.name, maxMachineText, k.into))
+			fields = append(fields, r.text(k.name, maxText, k.into))
 		}
 	}
 
@@ -85,17 +85,15 @@ func (r *reader) machines(root *yaml.Node, m *record.Machines,
 		r.machine("server", &m.Server),
 		r.line("device", record.MaxDevice, &m.Device),
 		{"notes", func(n *yaml.Node) error {
-			notes, err := r.notes(n)
-			m.Notes = &notes
-			return err
+			m.Notes = new([]string)
+			return r.notes(m.Notes).read(n)
 		}},
 		r.count("data_port", 1, maxPort, &m.Port),
 		{"allow_sysctl", func(n *yaml.Node) error {
-			names, err := r.words(n, "allow_sysctl", maxMachineText, maxWords, "name fewer")
-			m.AllowSysctl = &names
-			return err
+			m.AllowSysctl = new([]string)
+			return r.words("allow_sysctl", maxText, maxWords, "name fewer", m.AllowSysctl).read(n)
 		}},
-		r.text("ssh_config", maxMachineText, &m.SSHConfig),
+		r.text("ssh_config", maxText, &m.SSHConfig),
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
 		{"firmware", func(n *yaml.Node) error { return r.firmware(n, m) }},
 		{"place", func(n *yaml.Node) error {
@@ -158,15 +156,9 @@ func (r *reader) firmware(n *yaml.Node, m *record.Machines) error {
 	var command []string
 	var flash record.Flash
 	err := r.object(n, "firmware", []field{
-		{"command", func(n *yaml.Node) (err error) {
-			command, err = r.words(n, "command", maxMachineText, maxWords, "write a script of it")
-			return err
-		}},
-		{"labgrid", func(n *yaml.Node) (err error) {
-			flash.Commands, err = r.words(n, "labgrid", maxMachineText, maxWords, "write a script of it")
-			return err
-		}},
-		r.text("image", maxMachineText, &flash.Image),
+		r.command(&command),
+		r.words("labgrid", maxText, maxWords, "write a script of it", &flash.Commands),
+		r.text("image", maxText, &flash.Image),
 	})
 	switch {
 	case err != nil:
@@ -192,15 +184,12 @@ func (r *reader) firmware(n *yaml.Node, m *record.Machines) error {
 func (r *reader) place(n *yaml.Node, p *record.Place) error {
 	p.Boot = defaultBoot
 	fields := []field{
-		r.text("name", maxMachineText, &p.Name),
-		{"tags", func(n *yaml.Node) (err error) {
-			p.Tags, err = r.words(n, "tags", maxMachineText, maxWords, "name fewer")
-			return err
-		}},
-		r.text("coordinator", maxMachineText, &p.Coordinator),
-		r.text("proxy", maxMachineText, &p.Proxy),
-		r.text("config", maxMachineText, &p.Config),
-		r.text("state", maxMachineText, &p.State),
+		r.text("name", maxText, &p.Name),
+		r.words("tags", maxText, maxWords, "name fewer", &p.Tags),
+		r.text("coordinator", maxText, &p.Coordinator),
+		r.text("proxy", maxText, &p.Proxy),
+		r.text("config", maxText, &p.Config),
+		r.text("state", maxText, &p.State),
 		r.word("power_before", &p.PowerBefore, "cycle", "on"),
 		r.word("power_after", &p.PowerAfter, "off"),
 		r.duration("wait", 0, maxPlaceWait, &p.Wait),
@@ -225,21 +214,27 @@ func (r *reader) place(n *yaml.Node, p *record.Place) error {
 
 // words reads a list of texts. It limits the length of each text to long bytes, and the number of texts to
 // most. The argument fewer is the hint shown for a list with too many texts.
-func (r *reader) words(n *yaml.Node, key string, long, most int, fewer string) (words []string, err error) {
-	err = r.list(n, key, func(i int, item *yaml.Node) error {
-		var word string
-		if err := r.text(key, long, &word).read(item); err != nil {
-			return err
-		}
+func (r *reader) words(key string, long, most int, fewer string, into *[]string) field {
+	return field{key, func(n *yaml.Node) error {
+		return r.list(n, key, func(i int, item *yaml.Node) error {
+			var word string
+			if err := r.text(key, long, &word).read(item); err != nil {
+				return err
+			}
 
-		if i >= most {
-			return r.fail(item, fewer, "%s has more than %d entries", key, most)
-		}
+			if i >= most {
+				return r.fail(item, fewer, "%s has more than %d entries", key, most)
+			}
 
-		words = append(words, word)
-		return nil
-	})
-	return words, err
+			*into = append(*into, word)
+			return nil
+		})
+	}}
+}
+
+// command reads a program with its arguments.
+func (r *reader) command(into *[]string) field {
+	return r.words("command", maxText, maxWords, "write a script of it", into)
 }
 
 // wordsText formats a list of texts as YAML.

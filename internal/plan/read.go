@@ -140,7 +140,7 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 		r.name(&d.Name),
 		r.text("description", 4000, &d.Description),
 		r.line("device", record.MaxDevice, &d.Device),
-		{"notes", func(n *yaml.Node) (err error) { d.Notes, err = r.notes(n); return err }},
+		r.notes(&d.Notes),
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
 		r.combination("matrix", &m.full),
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
@@ -166,12 +166,15 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 }
 
 // notes reads the notes of a run. Each note is a single line.
-func (r *reader) notes(n *yaml.Node) ([]string, error) {
-	notes, err := r.words(n, "notes", record.MaxNote, record.MaxNotes, "write fewer")
-	for i, text := range notes {
-		notes[i] = oneLine(text)
-	}
-	return notes, err
+func (r *reader) notes(into *[]string) field {
+	of := r.words("notes", record.MaxNote, record.MaxNotes, "write fewer", into)
+	return field{of.name, func(n *yaml.Node) error {
+		err := of.read(n)
+		for i, text := range *into {
+			(*into)[i] = oneLine(text)
+		}
+		return err
+	}}
 }
 
 func oneLine(text string) string { return check.Plain(strings.Join(strings.Fields(text), " ")) }
