@@ -210,7 +210,7 @@ func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 		return nil, err
 	}
 
-	beds, err := query(ctx, s.db, func(r *sql.Rows) (b Bed, err error) {
+	beds, err := listed(ctx, s, "testbeds", func(r *sql.Rows) (b Bed, err error) {
 		var name, host string
 		var seen int64
 		var body []byte
@@ -228,11 +228,7 @@ func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 		return b, nil
 	}, `SELECT name, substr(host, 1, 255), seen_ns, CASE WHEN octet_length(body) <= $1 THEN body END
 		FROM beds ORDER BY name`, maxBedBody)
-	if err != nil {
-		return nil, fmt.Errorf("list testbeds in %s: %w", s.path, err)
-	}
-
-	return slices.DeleteFunc(beds, func(b Bed) bool { return !ValidID(b.Name) }), nil
+	return slices.DeleteFunc(beds, func(b Bed) bool { return !ValidID(b.Name) }), err
 }
 
 // readBody decodes the JSON of a row. For a row that is too long, body is nil.
@@ -437,7 +433,7 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 		return nil, err
 	}
 
-	list, err := query(ctx, s.db, func(r *sql.Rows) (q BedRequest, err error) {
+	list, err := listed(ctx, s, "requests of testbed "+bed, func(r *sql.Rows) (q BedRequest, err error) {
 		var body []byte
 		var asked, answered int64
 		var id, refused, job string
@@ -460,10 +456,6 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 	}, `SELECT id, asked_ns, CASE WHEN octet_length(body) <= $3 THEN body END, answered_ns,
 		substr(refused, 1, 1000), substr(job, 1, 100) FROM bed_requests WHERE bed = $1
 		ORDER BY answered_ns = 0 DESC, asked_ns DESC, id DESC LIMIT $2`, bed, maxRequestsShown, maxRequestBody)
-	if err != nil {
-		return nil, fmt.Errorf("list requests of testbed %s in %s: %w", bed, s.path, err)
-	}
-
 	for _, c := range list {
 		if c.Kind != AskCancel || !c.Answered.IsZero() {
 			continue
@@ -477,7 +469,7 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 	}
 
 	slices.SortStableFunc(list, func(a, b BedRequest) int { return b.Asked.Compare(a.Asked) })
-	return list, nil
+	return list, err
 }
 
 // beforeItsTime is the answer to a request that was scheduled for later but cancelled before its time.

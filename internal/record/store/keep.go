@@ -196,7 +196,7 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 			mine[t.ID] = t
 		}
 
-		entries, err := k.Store.index(ctx, k.Run)
+		entries, err := k.Store.Index(ctx, k.Run)
 		if err != nil && len(mine) == 0 {
 			yield(record.Trial{}, err)
 		}

@@ -197,15 +197,12 @@ type called struct{ id, name string }
 
 // called returns the ids and names of the runs with valid ids, newest first.
 func (s *Store) called(ctx context.Context) ([]called, error) {
-	runs, err := query(ctx, s.db, func(r *sql.Rows) (c called, err error) {
+	runs, err := listed(ctx, s, "runs", func(r *sql.Rows) (c called, err error) {
 		return c, r.Scan(&c.id, &c.name)
 	}, `SELECT r.id, coalesce(n.text, '') FROM runs r
 		LEFT JOIN run_labels n ON n.seq = `+lastLabel("$1")+`
 		ORDER BY r.stored_ns DESC, r.id DESC`, labelName)
-	if err != nil {
-		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-	return slices.DeleteFunc(runs, func(c called) bool { return !validID().MatchString(c.id) }), nil
+	return slices.DeleteFunc(runs, func(c called) bool { return !ValidID(c.id) }), err
 }
 
 // Find is like Resolve, but returns the run.
@@ -308,9 +305,5 @@ func containing(text string, words []string) string {
 
 // ids lists the runs' ids, newest first.
 func (s *Store) ids(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s.db, scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
-	if err != nil {
-		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-	return ids, nil
+	return listed(ctx, s, "runs", scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
 }

@@ -35,11 +35,7 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 
 // Removed lists the ids of deleted runs.
 func (s *Store) Removed(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s.db, scanText, `SELECT run FROM removed ORDER BY run`)
-	if err != nil {
-		return nil, fmt.Errorf("list deleted runs in %s: %w", s.path, err)
-	}
-	return ids, nil
+	return listed(ctx, s, "deleted runs", scanText, `SELECT run FROM removed ORDER BY run`)
 }
 
 // Compact returns the space of deleted runs to the file system. It needs free space of twice the store's

@@ -105,33 +105,29 @@ type ResultHead struct {
 // ResultHeads lists the runs with valid ids, newest first.
 func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 	facts := `''`
-	any, err := s.hasResults(ctx, s.db)
+	any, err := s.hasTable(ctx, s.db, resultTable)
+	if err != nil {
+		return nil, err
+	}
+
 	if any {
 		facts = `coalesce((SELECT body FROM cell_results WHERE cell = '' AND run = r.id), '')`
 	}
 
-	var heads []ResultHead
-	if err == nil {
-		heads, err = query(ctx, s.db, func(r *sql.Rows) (h ResultHead, err error) {
-			var started int64
-			var body string
-			err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Status, &body)
-			h.Started = time.Unix(0, started).UTC()
-			if err == nil && body != "" {
-				err = json.Unmarshal([]byte(body), &h.ResultFacts)
-			}
-			return h, err
-		}, `SELECT r.id, coalesce((SELECT text FROM run_labels WHERE run = r.id AND kind = $1
-				ORDER BY seq DESC LIMIT 1), ''), r.started_ns, r.plan,
-			coalesce((SELECT status FROM run_ends WHERE run = r.id ORDER BY seq DESC LIMIT 1), $2), `+facts+`
-			FROM runs r ORDER BY r.started_ns DESC, r.id DESC`, labelName, record.RunRunning)
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("list results in %s: %w", s.path, err)
-	}
-
-	return slices.DeleteFunc(heads, func(h ResultHead) bool { return !validID().MatchString(h.ID) }), nil
+	heads, err := listed(ctx, s, "results", func(r *sql.Rows) (h ResultHead, err error) {
+		var started int64
+		var body string
+		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Status, &body)
+		h.Started = time.Unix(0, started).UTC()
+		if err == nil && body != "" {
+			err = json.Unmarshal([]byte(body), &h.ResultFacts)
+		}
+		return h, err
+	}, `SELECT r.id, coalesce((SELECT text FROM run_labels WHERE run = r.id AND kind = $1
+			ORDER BY seq DESC LIMIT 1), ''), r.started_ns, r.plan,
+		coalesce((SELECT status FROM run_ends WHERE run = r.id ORDER BY seq DESC LIMIT 1), $2), `+facts+`
+		FROM runs r ORDER BY r.started_ns DESC, r.id DESC`, labelName, record.RunRunning)
+	return slices.DeleteFunc(heads, func(h ResultHead) bool { return !ValidID(h.ID) }), err
 }
 
 // CellsOfRun returns the results of a run's cells.
@@ -159,7 +155,7 @@ func (s *Store) RunsOfCell(ctx context.Context, f record.Factors) (map[string][]
 func (s *Store) results(ctx context.Context, where, arg string,
 	read func(body []byte, c *record.CellResult) error) (map[string][]record.CellResult, error) {
 	byRun := map[string][]record.CellResult{}
-	any, err := s.hasResults(ctx, s.db)
+	any, err := s.hasTable(ctx, s.db, resultTable)
 	if err != nil || !any {
 		return byRun, err
 	}
@@ -182,10 +178,8 @@ func (s *Store) results(ctx context.Context, where, arg string,
 	return byRun, nil
 }
 
-// hasResults reports whether the table of results exists.
-func (s *Store) hasResults(ctx context.Context, q asker) (bool, error) {
-	return s.hasTable(ctx, q, "cell_results")
-}
+// resultTable is the table of the results.
+const resultTable = "cell_results"
 
 // hasTable reports whether a table exists. A file gets some tables only with their first row. On a server,
 // every table exists.

@@ -151,8 +151,6 @@ func (s *Store) storing(what string, err error) error {
 	return fmt.Errorf("store %s in %s: %w", what, s.path, err)
 }
 
-func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
-
 // validID matches the ids of runs. They are used in paths.
 var validID = check.Pattern(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
@@ -212,7 +210,7 @@ func storable(text string) string {
 
 // Runs lists all runs, newest first.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
-	heads, err := query(ctx, s.db, func(r *sql.Rows) (h Head, err error) {
+	return listed(ctx, s, "runs", func(r *sql.Rows) (h Head, err error) {
 		var started int64
 		var line, headline, counts string
 		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Lab, &line, &h.Status, &h.Reason, &counts,
@@ -238,10 +236,6 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 		LEFT JOIN run_labels b ON b.seq = `+lastLabel("$3")+`
 		LEFT JOIN run_labels c ON c.seq = `+lastLabel("$4")+`
 		ORDER BY r.stored_ns DESC, r.id DESC`, record.RunRunning, labelName, labelHeadline, labelCounts)
-	if err != nil {
-		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-	return heads, nil
 }
 
 // lastLabel returns SQL that selects the number of the last label of a kind for run r.
@@ -350,6 +344,18 @@ func query[T any](ctx context.Context, q asker, scan func(*sql.Rows) (T, error),
 
 	return list, rows.Err()
 }
+
+// listed is like query, for a list of the store. In errors, what describes the list.
+func listed[T any](ctx context.Context, s *Store, what string, scan func(*sql.Rows) (T, error), text string,
+	args ...any) ([]T, error) {
+	list, err := query(ctx, s.db, scan, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list %s in %s: %w", what, s.path, err)
+	}
+	return list, nil
+}
+
+func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
 
 func (s *Store) packJSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)

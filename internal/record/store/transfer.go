@@ -411,7 +411,7 @@ func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 
 // copyResults replaces the run's cell results in the other store.
 func (c courier) copyResults(ctx context.Context) error {
-	any, err := c.from.hasResults(ctx, c.read)
+	any, err := c.from.hasTable(ctx, c.read, resultTable)
 	var rows []resultRow
 	if err == nil && any {
 		rows, err = query(ctx, c.read, func(r *sql.Rows) (x resultRow, err error) {
@@ -558,7 +558,7 @@ type Size struct {
 // Sizes returns the sizes of all runs by id.
 func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	sizes := map[string]Size{}
-	_, err := query(ctx, s.db, func(r *sql.Rows) (none struct{}, err error) {
+	_, err := listed(ctx, s, "runs", func(r *sql.Rows) (none struct{}, err error) {
 		var id, status, counts string
 		var n Size
 		if err = r.Scan(&id, &counts, &n.Notes, &n.Ends, &status); err == nil {
@@ -574,11 +574,7 @@ func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 		FROM runs r
 		LEFT JOIN run_ends e ON e.seq = (SELECT max(seq) FROM run_ends WHERE run = r.id)
 		LEFT JOIN run_labels c ON c.seq = `+lastLabel("$1"), labelCounts)
-	if err != nil {
-		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
-	}
-
-	return sizes, nil
+	return sizes, err
 }
 
 // SendTo sets the store to which runs have to be sent. Every later CreateRun, AddNote and EndRun records that
@@ -612,11 +608,7 @@ func (s *Store) SetSent(ctx context.Context, runID string, sent Size) error {
 
 // Unsent lists the runs that have not been sent to a store yet, oldest first.
 func (s *Store) Unsent(ctx context.Context, place string) ([]string, error) {
-	ids, err := query(ctx, s.db, scanText, `SELECT r.id FROM runs r
+	return listed(ctx, s, "unsent runs", scanText, `SELECT r.id FROM runs r
 		JOIN run_labels u ON u.seq = `+lastLabel("$1")+` WHERE u.text = $2
 		ORDER BY r.stored_ns, r.id`, labelUnsent, place)
-	if err != nil {
-		return nil, fmt.Errorf("list unsent runs in %s: %w", s.path, err)
-	}
-	return ids, nil
 }

@@ -130,38 +130,21 @@ type Entry struct {
 	Trial, Row string
 	Attempt    int
 	Status     string
+
+	size int64 // size of the trial's data on a server in bytes; 0 in a file
 }
 
 // Index lists a run's stored trials, in the order of rows and attempts.
 func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
-	var list []Entry
-	sized, err := s.index(ctx, runID)
-	for _, e := range sized {
-		list = append(list, e.Entry)
-	}
-	return list, err
-}
-
-// sizedEntry is an entry with the size of its data in bytes, which is 0 in a file.
-type sizedEntry struct {
-	Entry
-	size int64
-}
-
-func (s *Store) index(ctx context.Context, runID string) ([]sizedEntry, error) {
 	size := `0`
 	if s.server {
 		size = `octet_length(body) + octet_length(series)`
 	}
 
-	list, err := query(ctx, s.db, func(r *sql.Rows) (e sizedEntry, err error) {
+	return listed(ctx, s, "trials of run "+runID, func(r *sql.Rows) (e Entry, err error) {
 		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status, &e.size)
 	}, `SELECT id, row, attempt, status, `+size+` FROM trials WHERE run = $1
 		ORDER BY row_index, row, attempt`, runID)
-	if err != nil {
-		return nil, fmt.Errorf("list trials of run %s in %s: %w", runID, s.path, err)
-	}
-	return list, nil
 }
 
 // DamagedTrialError is returned for a stored trial whose data can never be decoded.
@@ -207,7 +190,7 @@ func (s *Store) decoded(p *packed) (record.Trial, error) {
 type reader struct {
 	store *Store
 	run   string
-	left  []sizedEntry
+	left  []Entry
 	ahead map[string]*packed // trials that were read but not yet returned
 }
 
