@@ -12,6 +12,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/labgrid"
@@ -326,9 +327,8 @@ func (b *Service) measureOnce(ctx context.Context, j Job, t task) (outcome, erro
 		stored = &r
 		return nil
 	})
-	_, missing := errors.AsType[*store.NotFoundError](err)
 	switch {
-	case missing || errors.Is(err, store.ErrNone):
+	case check.Is[*store.NotFoundError](err) || errors.Is(err, store.ErrNone):
 		return o, b.run(ctx, j, t)
 	case err != nil || stored.Status == record.RunDone:
 		return o, err

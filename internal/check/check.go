@@ -116,6 +116,12 @@ func HintOf(err error) string {
 	return ""
 }
 
+// Is reports whether err, or an error that it wraps, has the type T.
+func Is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
 // Underlying returns the system's error without the operation and path of an fs.PathError, for callers that
 // print the operation and path themselves.
 func Underlying(err error) error {

@@ -130,9 +130,7 @@ func (e *failedError) Error() string { return e.text }
 
 // Failed reports whether err means that the file was readable but contains only failed tests.
 func Failed(err error) bool {
-	_, ours := errors.AsType[*failedError](err)
-	_, iperf := errors.AsType[*iperf3.FailedError](err)
-	return ours || iperf
+	return check.Is[*failedError](err) || check.Is[*iperf3.FailedError](err)
 }
 
 // Read parses the text of a file. name is one of Formats. If name is "", Read detects the format. Errors are
@@ -155,7 +153,7 @@ func Read(text []byte, name string) ([]Result, error) {
 		}
 
 		results, err := f.read(text)
-		if _, ok := errors.AsType[*Error](err); err != nil && !ok {
+		if err != nil && !check.Is[*Error](err) {
 			err = at(text, err)
 		}
 

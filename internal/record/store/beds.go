@@ -195,10 +195,6 @@ func (s *Store) SetBed(ctx context.Context, b Bed) error {
 		}
 		return err
 	})
-	if _, taken := errors.AsType[*BedTakenError](err); taken {
-		return err
-	}
-
 	return s.storing("testbed "+b.Name, err)
 }
 

@@ -95,8 +95,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 	for _, t := range k.trials {
 		if !t.stored && err == nil {
 			err = k.Store.insert(ctx, t)
-			_, again := errors.AsType[*DuplicateError](err)
-			if again { // it was stored before, but could not be read back
+			if check.Is[*DuplicateError](err) { // it was stored before, but could not be read back
 				err = k.Store.confirm(ctx, t)
 			}
 

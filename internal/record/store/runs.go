@@ -94,14 +94,6 @@ func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
-// stored returns the time by which runs are sorted. For an imported run, that is the time of the import.
-func stored(run *record.Run) time.Time {
-	if !run.ImportedAt.IsZero() {
-		return run.ImportedAt
-	}
-	return run.Started
-}
-
 // CreateRun stores the head of a run and its name, if any. It returns a *DuplicateError if the id exists,
 // and a *NameTakenError if another run has the name.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
@@ -119,16 +111,17 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
 
+	stored := cmp.Or(run.ImportedAt, run.Started)
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, stored_ns, started_ns, plan, lab, line, head)
 			SELECT $1, $2, $3, $4, $5, $6, $7 WHERE $1 NOT IN (SELECT run FROM removed)
-			ON CONFLICT DO NOTHING`, run.ID, stored(&run).UnixNano(), run.Started.UnixNano(), storable(run.Design.Name),
+			ON CONFLICT DO NOTHING`, run.ID, stored.UnixNano(), run.Started.UnixNano(), storable(run.Design.Name),
 			storable(run.Lab), string(line), body)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.added(res, nil, "run "+run.ID)
 		}
 
-		if err := s.added(res, nil, "run "+run.ID); err != nil {
+		if err != nil {
 			return err
 		}
 
@@ -143,9 +136,8 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 
 // storing adds to an error what was to be stored, unless the error already contains it.
 func (s *Store) storing(what string, err error) error {
-	_, duplicate := errors.AsType[*DuplicateError](err)
-	_, taken := errors.AsType[*NameTakenError](err)
-	if err == nil || duplicate || taken {
+	if err == nil || check.Is[*DuplicateError](err) || check.Is[*NameTakenError](err) ||
+		check.Is[*BedTakenError](err) {
 		return err
 	}
 	return fmt.Errorf("store %s in %s: %w", what, s.path, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -69,11 +70,9 @@ func (e *ContentError) Hint() string {
 
 // OfRun reports whether an error of Send concerns only that run, so that other runs can still be sent.
 func OfRun(err error) bool {
-	_, unended := errors.AsType[*UnendedError](err)
-	_, deleted := errors.AsType[*DeletedError](err)
-	_, other := errors.AsType[*ContentError](err)
 	refused, answered := errors.AsType[*pgconn.PgError](err)
-	return unended || deleted || other || errors.Is(err, sql.ErrNoRows) || // the run was deleted here
+	return check.Is[*UnendedError](err) || check.Is[*DeletedError](err) || check.Is[*ContentError](err) ||
+		errors.Is(err, sql.ErrNoRows) || // the run was deleted here
 		answered && slices.Contains([]string{"22", "23", "54", "P0"}, refused.Code[:2]) // data refused
 }
 
@@ -105,8 +104,7 @@ func (s *Store) sendThrough(ctx context.Context, to *Store, runID string) (sent 
 	between.path = to.path
 	// Copy what the file already has of the run, so that the server sends only the rest.
 	_, err = to.send(ctx, between, runID)
-	_, unended := errors.AsType[*UnendedError](err)
-	if err == nil || unended || errors.Is(err, sql.ErrNoRows) {
+	if err == nil || check.Is[*UnendedError](err) || errors.Is(err, sql.ErrNoRows) {
 		sent, err = s.send(ctx, between, runID)
 	}
 
@@ -141,9 +139,7 @@ func (s *Store) send(ctx context.Context, to *Store, runID string) (sent Sent, e
 		c := courier{from: s, to: to, read: tx, write: into, run: runID}
 		return c.carry(ctx, ours, &sent)
 	})
-	_, deleted := errors.AsType[*DeletedError](err)
-	_, other := errors.AsType[*ContentError](err)
-	if err != nil && !deleted && !other {
+	if err != nil && !check.Is[*DeletedError](err) && !check.Is[*ContentError](err) {
 		err = fmt.Errorf("send run %s to %s: %w", runID, to.path, err)
 	}
 
@@ -401,7 +397,7 @@ func (c courier) copyLabels(ctx context.Context, isNew bool, sent *Sent) error {
 		err = c.to.setName(ctx, c.write, c.run, name)
 	}
 
-	if _, taken := errors.AsType[*NameTakenError](err); taken {
+	if check.Is[*NameTakenError](err) {
 		sent.Name = name
 		return nil
 	}
