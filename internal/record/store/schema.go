@@ -127,17 +127,14 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	if OnServer(e.Path) && e.Has < e.Knows {
-		return fmt.Sprintf("open store %s: it has schema version %d, this program needs %d", e.Path, e.Has,
-			e.Knows)
+	has := fmt.Sprintf("open store %s: it has schema version %d, ", e.Path, e.Has)
+	switch {
+	case e.Has > e.Knows:
+		return has + fmt.Sprintf("this program knows up to %d", e.Knows)
+	case OnServer(e.Path):
+		return has + fmt.Sprintf("this program needs %d", e.Knows)
 	}
-
-	if e.Has < e.Knows {
-		return fmt.Sprintf("open store %s: it has schema version %d, an older format that was never released",
-			e.Path, e.Has)
-	}
-	return fmt.Sprintf("open store %s: it has schema version %d, this program knows up to %d", e.Path, e.Has,
-		e.Knows)
+	return has + "an older format that was never released"
 }
 
 // Hint explains what the user can do.

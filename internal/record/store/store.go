@@ -210,13 +210,7 @@ func copyFile(to, from string) (err error) {
 }
 
 // openFile opens the database in a file.
-func openFile(path, mode string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dsn(path, mode))
-	if err != nil {
-		return nil, fmt.Errorf("open store %s: %v", path, err)
-	}
-	return db, nil
-}
+func openFile(path, mode string) (*sql.DB, error) { return sql.Open("sqlite", dsn(path, mode)) }
 
 // open connects to the database and checks that it has this program's schema.
 func open(ctx context.Context, path, mode string) (*Store, error) {

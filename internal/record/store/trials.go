@@ -79,7 +79,7 @@ func (s *Store) confirm(ctx context.Context, p *packed) (err error) {
 	}()
 	db := s.db
 	if !s.server {
-		if db, err = sql.Open("sqlite", dsn(s.path, modeRead)); err != nil {
+		if db, err = openFile(s.path, modeRead); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
