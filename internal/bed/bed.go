@@ -539,7 +539,7 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 		refused = "the request has no valid id"
 	case r.Kind == store.AskStart && slices.Contains(planNames(b.Config), r.Plan):
 		job = "request-" + r.ID
-		why := "request of " + cmp.Or(by(r), "a user")
+		why := "request of " + cmp.Or(r.By, "a user")
 		err := b.engine.start(Job{ID: job, Why: why, Plans: []string{r.Plan}})
 		if err != nil {
 			return err
@@ -560,12 +560,6 @@ func (b *Service) answer(ctx context.Context, st *store.Store, r store.BedReques
 	}
 
 	return st.AnswerBedRequest(ctx, r.ID, job, refused, b.now())
-}
-
-// by returns the name of the user who made a request, as one line of up to 100 bytes.
-func by(r store.BedRequest) string {
-	line := strings.Join(strings.Fields(check.Plain(r.By)), " ")
-	return strings.ToValidUTF8(line[:min(len(line), 100)], "")
 }
 
 // cancelJob cancels a job. found reports whether the job exists, and done reports whether it has ended.

@@ -356,13 +356,6 @@ func TestInstalls(t *testing.T) {
 	}
 }
 
-func TestBy(t *testing.T) {
-	got := by(store.BedRequest{By: "eve\nnote: x" + strings.Repeat(" y", 99)})
-	if !strings.HasPrefix(got, "eve note: x y") || len(got) != 100 {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestVerdict(t *testing.T) {
 	different := comparison.Comparison{Verdict: statistics.Different}
 	for want, c := range map[string]*analysis.RunComparison{
