@@ -4,7 +4,7 @@ package record
 // trials.
 type Results struct {
 	ResultFacts
-	Cells []CellResult `json:"-"`
+	Cells []CellResult `json:"cells"`
 }
 
 // ResultFacts describes the device under test. A field is "" if it is unknown.

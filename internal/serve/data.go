@@ -99,33 +99,18 @@ func (s *Server) history(r *http.Request, render func(*history.History) ([]byte,
 	return content, err
 }
 
-// keptResults holds a record.Results with its cells, for the cache.
-type keptResults struct {
-	record.ResultFacts
-	Cells []record.CellResult
-}
-
 // results returns the results of a run for a history. It serves as app.HistoryOptions.Derived.
-func (s *Server) results(ctx context.Context, run string) (*record.Results, error) {
+func (s *Server) results(ctx context.Context, run string) (r *record.Results, err error) {
 	content, err := s.derived(ctx, "results", run, func(d *analysis.Document) ([]byte, error) {
 		if len(d.Trials) == 0 {
 			return []byte("null"), nil
 		}
-
-		r := d.Results()
-		return json.Marshal(keptResults{r.ResultFacts, r.Cells})
+		return json.Marshal(d.Results())
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal(content, &r)
 	}
-
-	var r *keptResults
-	err = json.Unmarshal(content, &r)
-	if err != nil || r == nil {
-		return nil, err
-	}
-
-	return &record.Results{ResultFacts: r.ResultFacts, Cells: r.Cells}, nil
+	return r, err
 }
 
 // maxExposed limits the number of runs in the answer for Prometheus.
