@@ -134,11 +134,7 @@ func (b *Bundle) Encode() ([]byte, error) {
 
 // ID returns an identifier derived from the bundle's content.
 func (b *Bundle) ID() string {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return "own" // cannot happen: the bundle has already been encoded or decoded
-	}
-
+	text, _ := json.Marshal(b) // cannot fail, because the bundle has already been encoded or decoded
 	sum := sha256.Sum256(text)
 	return fmt.Sprintf("own-%x", sum[:6])
 }
@@ -357,7 +353,7 @@ func Results(d *analysis.Document) []Own {
 			GoodputBps: new(v.Median),
 			Spread:     (v.High - v.Low) / 2 / v.Median,
 			Grade:      cell.Grade,
-			Lab:        inPlace(d),
+			Lab:        InPlaceOf(d),
 		},
 			cell.Label, cell})
 	}
@@ -401,7 +397,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		var words []string
 		for _, x := range [...]struct{ is, usual, text string }{{c.Library, want.Library, c.Library},
 			{c.Operation, want.Operation, c.Operation}, {c.Mode, want.Mode, c.Mode},
-			{threads, "1", threads + " threads"}, {inPlace(d), "", "lab " + inPlace(d)},
+			{threads, "1", threads + " threads"}, {InPlaceOf(d), "", "lab " + InPlaceOf(d)},
 			{cell.Grade, evidence.GradeValid, cell.Grade}} {
 			if x.is != x.usual {
 				words = append(words, x.text)
@@ -485,10 +481,7 @@ func (b *Bundle) InPlace() string { return InPlaceOf(b.Document) }
 
 // InPlaceOf returns "" if the run measured a device. If the run measured the lab's own machine, InPlaceOf
 // returns the lab, followed by ", emulated" if the routers were emulated.
-func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
-
-// inPlace implements InPlaceOf.
-func inPlace(d *analysis.Document) string {
+func InPlaceOf(d *analysis.Document) string {
 	lab := d.Run.Lab
 	_, guest := record.GuestArch(lab)
 	if !guest && !record.InNamespaces(lab) {
