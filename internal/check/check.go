@@ -19,29 +19,24 @@ const (
 	No                   // certainly impossible here; may be cached
 )
 
+// states lists the texts of the answers.
+var states = [...]string{Unknown: "could not tell", Yes: "yes", No: "no"}
+
 // String returns "yes", "no" or "could not tell".
-func (s State) String() string {
-	switch s {
-	case Yes:
-		return "yes"
-	case No:
-		return "no"
-	}
-	return "could not tell"
-}
+func (s State) String() string { return states[s] }
 
 // MarshalText encodes the state as its text, for JSON documents.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText decodes the output of MarshalText.
 func (s *State) UnmarshalText(b []byte) error {
-	for _, one := range []State{Unknown, Yes, No} {
-		if one.String() == string(b) {
-			*s = one
-			return nil
-		}
+	i := slices.Index(states[:], string(b))
+	if i < 0 {
+		return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
 	}
-	return fmt.Errorf("parse check state %q: want yes, no or could not tell", b)
+
+	*s = State(i)
+	return nil
 }
 
 // Answer is a state with its reason and, if there is one, advice.
