@@ -44,16 +44,9 @@ func BuiltIn(name string) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// ReadBuiltIn reads a built-in plan.
+// ReadBuiltIn reads one of BuiltIns.
 func ReadBuiltIn(name string, v Vocabulary, sets []string) (*Plan, error) {
-	data, ok := BuiltIn(name)
-	if !ok {
-		return nil, &Error{
-			Text:     "there is no built-in plan " + name,
-			HintText: choiceHint(name, "built-in plans", BuiltIns()),
-		}
-	}
-
+	data, _ := BuiltIn(name)
 	p, err := Read(name+".yaml", data, v, sets)
 	if err != nil {
 		return nil, err

@@ -54,18 +54,6 @@ func TestBuiltInsParse(t *testing.T) {
 	}
 }
 
-func TestNoSuchBuiltIn(t *testing.T) {
-	p, err := plan.ReadBuiltIn("wiregaurd", words(), nil)
-	if p != nil || err == nil {
-		t.Fatalf("got %v, %v, want an error", p, err)
-	}
-
-	got, want := err.(*plan.Error).Hint(), "did you mean wireguard?"
-	if got != want {
-		t.Errorf("hint: got %q, want %q", got, want)
-	}
-}
-
 func TestQuickHasItsTenCells(t *testing.T) {
 	p, err := plan.ReadBuiltIn("quick", words(), nil)
 	if err != nil {

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -252,7 +253,7 @@ func (r *reader) meant(key string, names []string) string {
 	if _, ok := r.v.Lookup(key); ok {
 		return "matrix"
 	}
-	return r.homeOf(key)
+	return r.homes()[key]
 }
 
 // keyHint suggests a correction for an unknown key. Such a key is often one level too high.
@@ -266,21 +267,18 @@ func (r *reader) keyHint(key, what string, names []string) string {
 	return choiceHint(key, "keys", names)
 }
 
-// homeOf returns the name of the map that a key belongs to: "method", "measure", or "" for neither.
-func (r *reader) homeOf(key string) string {
-	method, measure := r.nestedKeys()
-	switch {
-	case slices.Contains(method, key):
-		return "method"
-	case slices.Contains(measure, key):
-		return "measure"
+// homes maps each key below method and measure to the map that it belongs to.
+func (r *reader) homes() map[string]string {
+	homes := map[string]string{}
+	for _, f := range r.methodFields(&record.Method{}) {
+		homes[f.name] = "method"
 	}
-	return ""
-}
 
-// nestedKeys returns the keys below method and measure.
-func (r *reader) nestedKeys() (method, measure []string) {
-	return namesOf(r.methodFields(&record.Method{})), namesOf(r.measureFields(&record.Measure{}))
+	for _, f := range r.measureFields(&record.Measure{}) {
+		homes[f.name] = "measure"
+	}
+
+	return homes
 }
 
 // factorHint suggests a correction for an unknown factor: another factor, or a key that belongs elsewhere.
@@ -294,11 +292,12 @@ func (r *reader) factorHint(name string) string {
 	}
 
 	key := name
-	if r.homeOf(key) == "" {
-		key = check.Nearest(name, slices.Concat(r.nestedKeys()))
+	homes := r.homes()
+	if homes[key] == "" {
+		key = check.Nearest(name, slices.Sorted(maps.Keys(homes)))
 	}
 
-	switch home := r.homeOf(key); {
+	switch home := homes[key]; {
 	case home == "":
 		return choiceHint(name, "factors", names)
 	case key == name:

@@ -131,8 +131,7 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 			return v, nil
 		}
 
-		k := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}
-		v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+		k, v := scalarNode(key), scalarNode("")
 		r.origin[k], r.origin[v] = origin, origin
 		n.Content = append(n.Content, k, v)
 		return v, nil
@@ -148,7 +147,7 @@ func (r *reader) child(n *yaml.Node, key, origin, done string) (*yaml.Node, erro
 		}
 
 		if int(i) == len(n.Content) {
-			v := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+			v := scalarNode("")
 			r.origin[v] = origin
 			n.Content = append(n.Content, v)
 		}
@@ -182,21 +181,23 @@ func thresholdsNode(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: []*yaml.Node{node}}
 }
 
+// scalarNode returns a text, or a missing value if the text is empty.
+func scalarNode(text string) *yaml.Node {
+	if text == "" {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+}
+
 // levelNode returns a scalar, or a list if there are several levels separated by commas. A level that
 // contains a comma must be in double quotes.
 func levelNode(value string, levels bool) *yaml.Node {
 	scalar := func(text string) *yaml.Node {
-		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(text)}
-		v := n.Value
+		v := strings.TrimSpace(text)
 		if levels && len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-			n.Value = v[1 : len(v)-1]
+			v = v[1 : len(v)-1]
 		}
-
-		if n.Value == "" {
-			n.Tag = "!!null"
-		}
-
-		return n
+		return scalarNode(v)
 	}
 	if !levels {
 		return scalar(value)
