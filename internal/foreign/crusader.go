@@ -2,8 +2,10 @@ package foreign
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -139,7 +141,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 		Version: r.Foreign.Version,
 		Load:    record.Load{Protocol: "tcp", Direction: direction, IP: f.ip(), Opener: "near"},
 	}
-	var first, last int64
+	first := int64(math.MaxInt64)
+	last := int64(0)
 	count := map[string]int{}
 	for _, g := range f.Groups {
 		own := record.Up
@@ -166,11 +169,6 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 			n := len(table.T)
 			if n < 2 {
 				continue
-			}
-
-			if len(t.Flows) == 0 {
-				first = table.T[0]
-				last = table.T[n-1]
 			}
 
 			first, last = min(first, table.T[0]), max(last, table.T[n-1])
@@ -207,7 +205,8 @@ func (f *crusaderFile) trial(direction string) (*Result, error) {
 
 	for i := range t.Flows {
 		flow := &t.Flows[i]
-		bytes := int64(between(flow.Received, w.Start, w.End))
+		received := statistics.NewCurve(flow.Received.T, flow.Received.V[0])
+		bytes := int64(received.At(w.End) - received.At(w.Start))
 		flow.SentBytes, flow.ReceivedBytes = bytes, bytes
 		flow.SenderNs = w.End - w.Start
 		flow.ReceiverNs = w.End - w.Start
@@ -233,21 +232,4 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 
 	split(r, all)
 	r.Idle = sentBefore(all, load)
-}
-
-// between returns the increase of a cumulative count between two times, interpolated linearly.
-func between(t *record.Table, from, to int64) float64 { return valueAt(t, to) - valueAt(t, from) }
-
-func valueAt(t *record.Table, at int64) float64 {
-	v := t.V[0]
-	for i, x := range t.T {
-		switch {
-		case x < at:
-		case i == 0 || x == at:
-			return v[i]
-		default:
-			return v[i-1] + (v[i]-v[i-1])*float64(at-t.T[i-1])/float64(x-t.T[i-1])
-		}
-	}
-	return v[len(v)-1]
 }

@@ -94,21 +94,23 @@ func objectEnd(text []byte, from int) int {
 	return len(text)
 }
 
-// eachDocument calls the function read for every document in a text.
-func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Result, error) {
-	docs, err := documents(text)
-	if err != nil {
-		return nil, err
-	}
+// each returns a reader that calls the function read for each of the JSON documents in a text.
+func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
+	return func(text []byte) ([]Result, error) {
+		docs, err := documents(text)
+		if err != nil {
+			return nil, err
+		}
 
-	if len(docs) == 0 { // read returns the error for a wrong format
-		return read(text)
-	}
+		if len(docs) == 0 { // read returns the error for a wrong format
+			return read(text)
+		}
 
-	return resultsOf(text, docs, func(d document) ([]Result, error) {
-		results, err := read(d.text)
-		return results, at(d.text, err)
-	})
+		return resultsOf(text, docs, func(d document) ([]Result, error) {
+			results, err := read(d.text)
+			return results, at(d.text, err)
+		})
+	}
 }
 
 // resultsOf calls the function read for each document. Documents without a result are skipped, with the

@@ -84,11 +84,6 @@ func formats() []format {
 	}
 }
 
-// each returns a reader that calls the function read for each of the JSON documents in a text.
-func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
-	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
-}
-
 // known lists the readable formats for error messages. The list includes the output of chokepoint-agent,
 // which other code reads and adds to an existing run.
 func known() string {

@@ -13,7 +13,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/cipher"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // opensslLacks lists the items that all results of openssl lack.
@@ -185,15 +184,8 @@ func figureOf(l string) string {
 // result returns a Result with the factors of engine cipher on the default node, so that results of
 // openssl and chokepoint can be compared.
 func (x speedLine) result(version string) Result {
-	r := Result{
-		Factors: record.Factors{},
-		Foreign: record.Foreign{
-			Version: version,
-			Lacks:   slices.Clone(opensslLacks),
-			Facts:   map[string]string{},
-			Values:  map[string]float64{metrics.CipherOps: x.rate},
-		},
-	}
+	r := newResult(version)
+	r.Foreign.Lacks = slices.Clone(opensslLacks)
 	r.set(factor.Engine, factor.CipherEngine)
 	r.set(factor.Topology, "forward")
 	r.set(cipher.NodeFactor, "router")
@@ -202,7 +194,9 @@ func (x speedLine) result(version string) Result {
 	r.setNumber(cipher.ThreadsFactor, x.threads)
 	if x.block > 0 {
 		r.setNumber(cipher.BlockFactor, x.block)
-		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
+		r.Foreign.Values[metrics.CipherRate] = 8 * x.rate
+	} else {
+		r.Foreign.Values[metrics.CipherOps] = x.rate
 	}
 
 	a, known := cipher.Named(x.algorithm)

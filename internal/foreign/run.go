@@ -110,15 +110,12 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 const maxLeftOut = 20
 
 func leftOutCaveats(parts []string) (out []record.Caveat) {
-	for i, text := range parts {
-		if i == maxLeftOut {
-			text = fmt.Sprintf("%d more parts of the files gave no number", len(parts)-i)
-		}
+	if more := len(parts) - maxLeftOut; more > 0 {
+		parts = append(parts[:maxLeftOut], fmt.Sprintf("%d more parts of the files gave no number", more))
+	}
 
+	for _, text := range parts {
 		out = append(out, record.Caveat{Kind: "left-out", Text: name(text)})
-		if i == maxLeftOut {
-			break
-		}
 	}
 	return out
 }
@@ -156,7 +153,7 @@ func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
 			from = t.Started
 		}
 
-		if i == 0 || end.After(to) {
+		if end.After(to) {
 			to = end
 		}
 	}
@@ -180,7 +177,7 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 		},
 		ID: fmt.Sprintf("b%d-r%02d", block, index),
 	}
-	t := record.Trial{
+	return record.Trial{
 		Row: row,
 		TrialHead: record.TrialHead{
 			ID:      row.ID + ".1",
@@ -190,6 +187,7 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 		},
 		Run:     run.ID,
 		Attempt: 1,
+		Ended:   max(r.Window.Stop, r.Window.End),
 		Status:  record.TrialOK,
 		Window:  r.Window,
 		Traffic: r.Traffic,
@@ -197,6 +195,4 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 		Loaded:  r.Loaded,
 		Foreign: &r.Foreign,
 	}
-	t.Ended = max(r.Window.Stop, r.Window.End)
-	return t
 }
