@@ -61,6 +61,9 @@ func kinds() map[string][]Parameter {
 	bytes := Parameter{Name: "limit", Quantity: Bytes, Required: true}
 	rate := Parameter{Name: "rate", Quantity: BitsPerSecond, Required: true}
 	burst := Parameter{Name: "burst", Quantity: Bytes}
+	attribute := func(number uint16, name string, quantity Quantity, usual uint64) Parameter {
+		return Parameter{Name: name, Quantity: quantity, Default: usual, Attribute: number}
+	}
 	return map[string][]Parameter{
 		"noqueue":    nil,
 		"pfifo_fast": nil,
@@ -77,26 +80,26 @@ func kinds() map[string][]Parameter {
 			{Name: "reorder", Quantity: PartsPerMillion}, {Name: "rate", Quantity: BitsPerSecond},
 		},
 		"codel": {
-			{Name: "limit", Quantity: Packets, Default: 1000, Attribute: 2},
-			{Name: "target", Quantity: Microseconds, Default: 5000, Attribute: 1},
-			{Name: "interval", Quantity: Microseconds, Default: 100_000, Attribute: 3},
-			{Name: "ecn", Quantity: Flag, Attribute: 4},
+			attribute(2, "limit", Packets, 1000),
+			attribute(1, "target", Microseconds, 5000),
+			attribute(3, "interval", Microseconds, 100_000),
+			attribute(4, "ecn", Flag, 0),
 		},
 		"fq_codel": {
-			{Name: "limit", Quantity: Packets, Default: 10240, Attribute: 2},
-			{Name: "flows", Quantity: Count, Default: 1024, Attribute: 5},
-			{Name: "quantum", Quantity: Bytes, Attribute: 6},
-			{Name: "target", Quantity: Microseconds, Default: 5000, Attribute: 1},
-			{Name: "interval", Quantity: Microseconds, Default: 100_000, Attribute: 3},
-			{Name: "memory_limit", Quantity: Bytes, Default: 32 << 20, Attribute: 9},
-			{Name: "ecn", Quantity: Flag, Attribute: 4},
+			attribute(2, "limit", Packets, 10240),
+			attribute(5, "flows", Count, 1024),
+			attribute(6, "quantum", Bytes, 0),
+			attribute(1, "target", Microseconds, 5000),
+			attribute(3, "interval", Microseconds, 100_000),
+			attribute(9, "memory_limit", Bytes, 32<<20),
+			attribute(4, "ecn", Flag, 0),
 		},
 		"fq": {
-			{Name: "limit", Quantity: Packets, Default: 10000, Attribute: 1},
-			{Name: "flow_limit", Quantity: Packets, Default: 100, Attribute: 2},
-			{Name: "quantum", Quantity: Bytes, Attribute: 3},
-			{Name: "initial_quantum", Quantity: Bytes, Attribute: 4},
-			{Name: "pacing", Quantity: Flag, Attribute: 5},
+			attribute(1, "limit", Packets, 10000),
+			attribute(2, "flow_limit", Packets, 100),
+			attribute(3, "quantum", Bytes, 0),
+			attribute(4, "initial_quantum", Bytes, 0),
+			attribute(5, "pacing", Flag, 0),
 		},
 		"cake": {
 			{Name: "bandwidth", Quantity: BitsPerSecond, Attribute: 2, Wide: true},
@@ -113,17 +116,17 @@ func kinds() map[string][]Parameter {
 				Words: []string{"flowblind", "srchost",
 					"dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"},
 			},
-			{Name: "rtt", Quantity: Microseconds, Default: 100_000, Attribute: 7},
-			{Name: "memlimit", Quantity: Bytes, Attribute: 10},
-			{Name: "nat", Quantity: Flag, Attribute: 11},
-			{Name: "wash", Quantity: Flag, Attribute: 13},
-			{Name: "ingress", Quantity: Flag, Attribute: 15},
-			{Name: "ack-filter", Quantity: Flag, Attribute: 16},
-			{Name: "split-gso", Quantity: Flag, Attribute: 17},
+			attribute(7, "rtt", Microseconds, 100_000),
+			attribute(10, "memlimit", Bytes, 0),
+			attribute(11, "nat", Flag, 0),
+			attribute(13, "wash", Flag, 0),
+			attribute(15, "ingress", Flag, 0),
+			attribute(16, "ack-filter", Flag, 0),
+			attribute(17, "split-gso", Flag, 0),
 			// overhead is the length that the link adds to the IP packet, for example on DSL. A packet
 			// shorter than mpu counts as mpu bytes.
-			{Name: "overhead", Quantity: Count, Attribute: CakeOverhead},
-			{Name: "mpu", Quantity: Count, Attribute: 14},
+			attribute(CakeOverhead, "overhead", Count, 0),
+			attribute(14, "mpu", Count, 0),
 			{Name: "cells", Quantity: Word, Attribute: 4, Words: []string{"noatm", "atm", "ptm"}},
 		},
 	}
