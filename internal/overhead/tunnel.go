@@ -26,18 +26,13 @@ const (
 // OpenVPN, the HMAC).
 type Suite struct{ IV, Block, ICV int }
 
-// These are the suites in use. In ESP, GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634) have
-// the same format on the wire. ESP with CBC follows RFC 3602, with the integrity check of RFC 2404 or RFC
-// 4868. OpenVPN does not truncate the HMAC.
-var (
-	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
-	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
-	ESPCBCSHA256     = Suite{IV: 16, Block: 16, ICV: 16}
-	ESPCBCSHA384     = Suite{IV: 16, Block: 16, ICV: 24}
-	ESPCBCSHA512     = Suite{IV: 16, Block: 16, ICV: 32}
-	OpenVPNCBCSHA1   = Suite{IV: 16, Block: 16, ICV: 20}
-	OpenVPNCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 32}
-)
+// espAEAD is the suite of ESP with GCM (RFC 4106), CCM (RFC 4309) and ChaCha20-Poly1305 (RFC 7634), which
+// have the same format on the wire.
+var espAEAD = Suite{IV: 8, Block: 1, ICV: 16}
+
+// aesCBC returns the suite of AES in CBC mode. In ESP, it follows RFC 3602, with the integrity check of RFC
+// 2404 or RFC 4868. OpenVPN does not truncate the HMAC.
+func aesCBC(icv int) Suite { return Suite{IV: 16, Block: 16, ICV: icv} }
 
 // These are the lengths of headers and trailers, in bytes.
 const (
@@ -226,17 +221,17 @@ var families = []struct {
 	tunnel Tunnel
 }{
 	{"wireguard", Tunnel{Kind: WireGuard}},
-	{"esp-aes-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
-	{"esp-cbc-sha1", Tunnel{Kind: ESP, Suite: ESPCBCSHA1}},
-	{"esp-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
-	{"esp-cbc-sha384", Tunnel{Kind: ESP, Suite: ESPCBCSHA384}},
-	{"esp-cbc-sha512", Tunnel{Kind: ESP, Suite: ESPCBCSHA512}},
-	{"esp", Tunnel{Kind: ESP, Suite: ESPAEAD}},
-	{"openvpn-tcp-cbc-sha1", Tunnel{Kind: OpenVPNTCP, Suite: OpenVPNCBCSHA1}},
-	{"openvpn-tcp-cbc-sha256", Tunnel{Kind: OpenVPNTCP, Suite: OpenVPNCBCSHA256}},
+	{"esp-aes-cbc-sha256", Tunnel{Kind: ESP, Suite: aesCBC(16)}},
+	{"esp-cbc-sha1", Tunnel{Kind: ESP, Suite: aesCBC(12)}},
+	{"esp-cbc-sha256", Tunnel{Kind: ESP, Suite: aesCBC(16)}},
+	{"esp-cbc-sha384", Tunnel{Kind: ESP, Suite: aesCBC(24)}},
+	{"esp-cbc-sha512", Tunnel{Kind: ESP, Suite: aesCBC(32)}},
+	{"esp", Tunnel{Kind: ESP, Suite: espAEAD}},
+	{"openvpn-tcp-cbc-sha1", Tunnel{Kind: OpenVPNTCP, Suite: aesCBC(20)}},
+	{"openvpn-tcp-cbc-sha256", Tunnel{Kind: OpenVPNTCP, Suite: aesCBC(32)}},
 	{"openvpn-tcp", Tunnel{Kind: OpenVPNTCP}},
-	{"openvpn-cbc-sha1", Tunnel{Kind: OpenVPNUDP, Suite: OpenVPNCBCSHA1}},
-	{"openvpn-cbc-sha256", Tunnel{Kind: OpenVPNUDP, Suite: OpenVPNCBCSHA256}},
+	{"openvpn-cbc-sha1", Tunnel{Kind: OpenVPNUDP, Suite: aesCBC(20)}},
+	{"openvpn-cbc-sha256", Tunnel{Kind: OpenVPNUDP, Suite: aesCBC(32)}},
 	{"openvpn", Tunnel{Kind: OpenVPNUDP}},
 	{"vxlan", Tunnel{Kind: VXLAN}},
 	{"gre", Tunnel{Kind: GRE}},
