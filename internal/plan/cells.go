@@ -33,10 +33,12 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	}
 
 	e := &expansion{
-		method:  p.Design.Method,
-		given:   map[string]factor.Declaration{},
-		seen:    map[string]bool{},
-		dropped: map[string]int{},
+		method:   p.Design.Method,
+		given:    map[string]factor.Declaration{},
+		seen:     map[string]bool{},
+		dropped:  map[string]int{},
+		exclude:  m.exclude,
+		excluded: make([]bool, len(m.exclude)),
 	}
 	for _, name := range r.v.Names() {
 		if f, ok := r.v.Lookup(name); ok && f.Base {
@@ -44,7 +46,6 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 		}
 	}
 
-	e.exclude, e.excluded = m.exclude, make([]bool, len(m.exclude))
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
 			e.given[a.factor.Name] = a.factor
@@ -261,12 +262,11 @@ func (e *expansion) complete(given factor.Cell) factor.Cell {
 		}
 
 		ok, why := f.Applies(cell)
-		if !ok {
-			_, written := given[f.Name]
-			if written {
-				e.note(f.Name + ": " + why)
-			}
+		if _, written := given[f.Name]; !ok && written {
+			e.note(f.Name + ": " + why)
+		}
 
+		if !ok {
 			delete(cell, f.Name)
 		}
 	}
@@ -325,16 +325,14 @@ func (e *expansion) conflict(cell factor.Cell) string {
 // of returns the factors of a cell: base factors, then the others by name.
 func (e *expansion) of(cell factor.Cell) []factor.Declaration {
 	out := make([]factor.Declaration, 0, len(cell))
-	isBase := map[string]bool{}
 	for _, f := range e.base {
-		isBase[f.Name] = true
 		if _, ok := cell[f.Name]; ok {
 			out = append(out, f)
 		}
 	}
 
 	for _, name := range cell.Names() {
-		if f, ok := e.given[name]; ok && !isBase[name] {
+		if f, ok := e.given[name]; ok && !f.Base {
 			out = append(out, f)
 		}
 	}
