@@ -216,15 +216,11 @@ func post(ctx context.Context, to string, body []byte) error {
 	}
 
 	q.Header.Set("Content-Type", "application/json")
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 	defer client.CloseIdleConnections()
-	answer, err := client.Do(q)
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err
-	}
-
+	answer, err := send(client, q)
 	if err != nil {
 		return fmt.Errorf("webhook at %s: %w", q.URL.Host, err)
 	}
@@ -234,4 +230,13 @@ func post(ctx context.Context, to string, body []byte) error {
 	}
 
 	return errors.Join(err, answer.Body.Close())
+}
+
+// send sends a request. The error does not contain the URL, which may contain a secret.
+func send(client *http.Client, q *http.Request) (*http.Response, error) {
+	answer, err := client.Do(q)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	return answer, err
 }

@@ -244,7 +244,7 @@ func lockDir(dir, name string) (*os.File, error) {
 		return nil, fmt.Errorf("lock testbed %s: %w", name, err)
 	}
 
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = tryLock(f)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = app.Hinted("stop that one, or give this one another name in its bed file",
 			"testbed %s: chokepoint bed already runs for it", name)
@@ -256,6 +256,9 @@ func lockDir(dir, name string) (*os.File, error) {
 
 	return f, nil
 }
+
+// tryLock locks a file for this process. It returns unix.EWOULDBLOCK if another process has locked the file.
+func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
 func (b *Service) note(format string, args ...any) {
 	if b.App.Note != nil {

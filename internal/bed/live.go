@@ -78,18 +78,18 @@ func (b *Service) alone(ctx context.Context) error {
 	}
 
 	step := b.job().Step
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = tryLock(f)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		b.note("%s: waiting for another testbed of this machine", step)
+		b.stepping("waiting for another testbed of this machine")
 	}
 
 	for errors.Is(err, unix.EWOULDBLOCK) {
-		b.stepping("waiting for another testbed of this machine")
 		if err := host.Pause(ctx, otherBedLook); err != nil {
 			return errors.Join(err, f.Close())
 		}
 
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = tryLock(f)
 	}
 
 	if err != nil {

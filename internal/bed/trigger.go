@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -229,11 +228,7 @@ func (t *trigger) download(ctx context.Context) (v version, err error) {
 
 	client := t.client()
 	defer client.CloseIdleConnections()
-	answer, err := client.Do(q)
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the URL, which may contain a secret
-	}
-
+	answer, err := send(client, q)
 	if err != nil {
 		return v, fmt.Errorf("get from %s: %w", q.URL.Host, err)
 	}
