@@ -2,6 +2,8 @@ package catalogue
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,24 +107,123 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFaultsAreNamed: data that cannot be meant is refused with its place.
+// faults names the data that cannot be meant.
+func faults(c *Catalogue) (found []string) {
+	fault := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	needs := func(of string, texts ...string) {
+		if slices.Contains(texts, "") {
+			fault("%s: a text is missing", of)
+		}
+	}
+	among := func(of, text string, words ...string) {
+		if !slices.Contains(words, text) {
+			fault("%s: %q is none of %s", of, text, strings.Join(words, ", "))
+		}
+	}
+	counts := func(of string, numbers ...int) {
+		if slices.Min(numbers) < 0 {
+			fault("%s: a number is below 0", of)
+		}
+	}
+	measured := func(of string, values ...*float64) {
+		for _, v := range values {
+			if v != nil && !(*v >= 0 && *v <= 1e15) {
+				fault("%s: %g cannot be", of, *v)
+			}
+		}
+	}
+	from := func(of, source, device string) {
+		if _, ok := c.Source(source); !ok {
+			fault("%s: source %q is not in sources.csv", of, source)
+		}
+
+		name := inYear().ReplaceAllString(device, "")
+		if _, ok := c.Device(name); !ok && !strings.HasPrefix(device, "(") {
+			fault("%s: device %q is not in devices.csv", of, device)
+		}
+	}
+	names := map[string]bool{}
+	once := func(name string) {
+		if names[name] {
+			fault("%s is there twice", name)
+		}
+
+		names[name] = true
+	}
+	for _, s := range c.Sources {
+		once("source " + s.ID)
+		needs("source "+s.ID, s.ID, s.About, s.Licence)
+	}
+
+	for _, d := range c.Devices {
+		of := "device " + d.Name
+		once(strings.ToLower(of))
+		needs(of, d.Name, d.SoC, d.Arch)
+		counts(of, d.Cores, d.Threads, d.ClockMHz, d.MemoryMB)
+		from(of, d.Source, d.Name)
+	}
+
+	for _, r := range c.Results {
+		of := fmt.Sprintf("throughput row %d", r.Row)
+		from(of, r.Source, r.Device)
+		needs(of, r.Tool)
+		among(of, r.Tunnel, "none", "wireguard", "openvpn", "esp")
+		among(of, r.Protocol, "tcp", "udp")
+		among(of, r.IP, "", "4", "6")
+		among(of, r.Direction, "", "up", "down", "in", "out")
+		counts(of, r.Runs, r.Streams, r.Packet, r.MTU)
+		measured(of, r.GoodputBps, r.Retransmits, r.CPULow, r.CPUHigh, r.PacketRate, &r.Seconds)
+	}
+
+	for i, s := range c.Speeds {
+		of := fmt.Sprintf("crypto row %d", i+1)
+		from(of, s.Source, s.Device)
+		needs(of, s.Algorithm)
+		among(of, s.Operation, "throughput", "sign", "verify", "derive")
+		among(of, s.Unit, "B/s", "op/s")
+		counts(of, s.Block)
+		measured(of, s.Value)
+	}
+
+	for i, p := range c.Powers {
+		of := fmt.Sprintf("power row %d", i+1)
+		from(of, p.Source, p.Device)
+		needs(of, p.Load)
+		measured(of, p.Low, p.High)
+		if (p.Low == nil) != (p.High == nil) || p.Low != nil && *p.Low > *p.High {
+			fault("%s: watts_low and watts_high are no range", of)
+		}
+	}
+
+	return found
+}
+
+// TestPublishedHasNoFaults: every row can be meant.
+func TestPublishedHasNoFaults(t *testing.T) {
+	for _, fault := range faults(published(t)) {
+		t.Error(fault)
+	}
+}
+
+// TestFaultsAreNamed: data that cannot be meant is found.
 func TestFaultsAreNamed(t *testing.T) {
 	for _, test := range []struct{ file, from, to, want string }{
-		{"devices", "BPI-R4,MediaTek MT7988A (Filogic 880),", "BPI-R4,,", "row 1: soc is empty"},
-		{"devices", "OpenWrt One,", "BPI-R4,", "BPI-R4 is there twice"},
+		{"devices", "BPI-R4,MediaTek MT7988A (Filogic 880),", "BPI-R4,,", "device BPI-R4: a text is missing"},
+		{"devices", "OpenWrt One,", "BPI-R4,", "device bpi-r4 is there twice"},
 		{"devices", ",1800,", ",fast,", `clock_mhz "fast"`},
+		{"devices", ",1800,", ",-1800,", "a number is below 0"},
 		{"devices", "device,soc", "name,soc", "want rows below the columns"},
 		{"throughput", "filogic,BPI-R4", "filogic,BPI-R5", `device "BPI-R5" is not in devices.csv`},
 		{"throughput", "filogic,BPI-R4", "folio,BPI-R4", `source "folio" is not in sources.csv`},
-		{"throughput", ",9350,", ",-1,", `throughput_mbps "-1"`},
-		{"throughput", ",9350,", ",NaN,", `throughput_mbps "NaN"`},
-		{"throughput", "none,tcp", "none,quic", `proto "quic" is none of tcp, udp`},
+		{"throughput", ",9350,", ",-1,", "throughput row 1: -1e+06 cannot be"},
+		{"throughput", ",9350,", ",NaN,", "throughput row 1: NaN cannot be"},
+		{"throughput", "none,tcp", "none,quic", `"quic" is none of tcp, udp`},
 		{"power", ",14,16", ",16,14", "no range"},
-		{"crypto", "kB/s", "MB/s", `unit "MB/s"`},
+		{"crypto", "kB/s", "MB/s", `"MB/s" is none of B/s, op/s`},
 		{"sources", "rb5009,", "filogic,", "source filogic is there twice"},
 		{"sources", "filogic,", `"filogic,`, "data/sources.csv"},
 	} {
-		_, err := read(func(name string) ([]byte, error) {
+		c, err := read(func(name string) ([]byte, error) {
 			text, err := files.ReadFile(name)
 			if strings.Contains(name, test.file) {
 				changed := strings.Replace(string(text), test.from, test.to, 1)
@@ -134,7 +235,11 @@ func TestFaultsAreNamed(t *testing.T) {
 			}
 			return text, err
 		})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
+		if err == nil {
+			err = errors.New(strings.Join(faults(c), "\n"))
+		}
+
+		if !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s with %q: got %v, want %q", test.file, test.to, err, test.want)
 		}
 	}
