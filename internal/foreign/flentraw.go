@@ -14,14 +14,18 @@ type flentRest struct {
 }
 
 // maxMeta is the maximum size of the metadata, in bytes.
-const maxMeta = 1 << 20
+const maxMeta = 4 << 20
 
-// flentRaw returns the flentRest of an anonymized text, without secrets. It drops metadata larger than
-// maxMeta, and writes missing raw values as flent does.
+// flentRaw returns the flentRest of an anonymized text, without secrets. It writes missing raw values as
+// flent does.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {
 		return nil, err
+	}
+
+	if len(f.Meta) > maxMeta {
+		return nil, fileError("", "its metadata hold more than %d MiB", maxMeta>>20)
 	}
 
 	if len(f.Raw) == 0 || string(f.Raw) == "null" {
@@ -31,15 +35,12 @@ func flentRaw(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
 	d.UseNumber() // preserves the digits of numbers
 	var meta map[string]any
-	if len(f.Meta) <= maxMeta && d.Decode(&meta) == nil {
-		conceal(meta)
+	if err := d.Decode(&meta); err != nil {
+		return nil, err
 	}
 
-	f.Meta = nil
-	if meta != nil {
-		f.Meta, _ = json.Marshal(meta) // cannot fail, because meta was decoded above
-	}
-
+	conceal(meta)
+	f.Meta, _ = json.Marshal(meta) // cannot fail, because meta was decoded above
 	return json.Marshal(f)
 }
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,27 +56,9 @@ type rawPoint struct {
 // goodput of each direction and round-trip times on a common axis, and raw values of the probes. The output
 // is deterministic. WriteFlent returns ErrNoSeries if the trial has no series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
-	s := ofFlent(t)
-	if s == nil {
-		s = ofTrial(t)
-	}
-
-	if s == nil || len(s.series) == 0 || len(s.x) == 0 {
-		return ErrNoSeries
-	}
-
-	doc := s.document(t, title, note)
-	f := t.Foreign
-	if f != nil && f.Tool == "flent" && f.Raw != nil {
-		var rest flentRest
-		if err := json.Unmarshal(f.Raw, &rest); err != nil {
-			return fmt.Errorf("raw values of trial %s: %v", t.ID, err)
-		}
-
-		doc["version"], doc["x_values"], doc["raw_values"] = rest.Version, rest.X, rest.Raw
-		if rest.Meta != nil {
-			doc["metadata"] = rest.Meta
-		}
+	doc, err := flentDocument(t, title, note)
+	if err != nil {
+		return err
 	}
 
 	text, err := json.MarshalIndent(doc, "", "  ")
@@ -90,32 +71,41 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	return errors.Join(err, z.Close())
 }
 
-// ofFlent returns the sheet of a trial imported from flent, or nil for other trials.
-func ofFlent(t *record.Trial) *sheet {
+// flentDocument returns the content of the file, for JSON.
+func flentDocument(t *record.Trial, title, note string) (map[string]any, error) {
 	f := t.Foreign
-	if f == nil || f.Series == nil || f.Tool != "flent" {
-		return nil
+	if f == nil || f.Tool != "flent" {
+		s := ofTrial(t)
+		if s == nil || len(s.series) == 0 {
+			return nil, ErrNoSeries
+		}
+		return s.document(t, title, note), nil
 	}
 
-	s := &sheet{
-		name: f.Facts["NAME"],
-		zero: t.Started,
-		step: flentStep,
-		raw:  map[string][]rawPoint{},
-	}
-	if v, err := strconv.ParseFloat(f.Facts["STEP_SIZE"], 64); err == nil {
-		s.step = v
+	if f.Series == nil {
+		return nil, ErrNoSeries
 	}
 
-	for _, at := range f.Series.T {
-		s.x = append(s.x, float64(at)/1e9)
+	var rest flentRest
+	if err := json.Unmarshal(f.Raw, &rest); err != nil {
+		return nil, fmt.Errorf("raw values of trial %s: %v", t.ID, err)
 	}
 
-	for i, n := range f.Series.Names {
-		s.series = append(s.series, curve{n, f.Facts[unitOf+n], f.Series.V[i]})
+	results := map[string][]number{}
+	for i, name := range f.Series.Names {
+		results[name] = numbers(f.Series.V[i])
 	}
 
-	return s
+	return map[string]any{"version": rest.Version, "x_values": rest.X, "results": results,
+		"raw_values": rest.Raw, "metadata": rest.Meta}, nil
+}
+
+func numbers(values []float64) []number {
+	out := make([]number, len(values))
+	for i, v := range values {
+		out[i] = number(v)
+	}
+	return out
 }
 
 // ofTrial returns the sheet of a trial that was not imported from flent, or nil if the trial's series have
@@ -261,70 +251,46 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 // at converts a time on the axis to seconds since 1970.
 func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
 
-// document returns the content of the file, for JSON.
+// document returns the content of the file for a trial that was not imported from flent.
 func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
+	by := "chokepoint"
+	if t.Foreign != nil {
+		by = t.Foreign.Tool
+	}
+
 	results := map[string][]number{}
 	series := map[string]any{}
-	x := make([]number, len(s.x))
-	for i, v := range s.x {
-		x[i] = number(v)
-	}
-
-	by := "chokepoint"
-	facts := map[string]string{}
-	version := "2.1.1"
-	f := t.Foreign
-	if f != nil {
-		by = f.Tool
-		facts = f.Facts
-		if f.Tool == "flent" {
-			version = f.Version
-		}
-	}
-
 	for _, c := range s.series {
-		values := make([]number, len(c.values))
 		sum, count := 0.0, 0
-		for i, v := range c.values {
-			if values[i] = number(v); !math.IsNaN(v) {
+		for _, v := range c.values {
+			if !math.IsNaN(v) {
 				sum += v
 				count++
 			}
 		}
 
-		results[c.name] = values
 		meta := map[string]any{"UNITS": c.units, "RUNNER": by}
 		if count > 0 {
 			meta["MEAN_VALUE"] = sum / float64(count)
 		}
 
+		results[c.name] = numbers(c.values)
 		series[c.name] = meta
+	}
+
+	ip := 4
+	if factor.IP.Is(t.Row.Factors, "6") {
+		ip = 6
 	}
 
 	began := s.zero.UTC().Format("2006-01-02T15:04:05.000000Z")
 	length := s.x[len(s.x)-1]
-	host := cmp.Or(facts["HOST"], "server")
-	meta := map[string]any{"NAME": s.name, "TITLE": cmp.Or(facts["TITLE"], title), "TIME": began, "T0": began,
-		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": cmp.Or(facts["LOCAL_HOST"], "client"),
-		"LENGTH": int(math.Ceil(length)), "TOTAL_LENGTH": length, "STEP_SIZE": s.step,
-		"NOTE": cmp.Or(facts["NOTE"], note), "FLENT_VERSION": version,
-		"IP_VERSION": 4, "SERIES_META": series, "TEST_PARAMETERS": map[string]string{}, "FAILED_RUNNERS": 0,
-		"DATA_FILENAME": t.Run + "-" + t.ID + ".flent.gz", "BATCH_NAME": nil, "BATCH_TIME": nil,
-		"BATCH_TITLE": nil, "BATCH_UUID": nil}
-	for _, key := range []string{"LENGTH", "TOTAL_LENGTH"} {
-		if v, err := strconv.ParseFloat(facts[key], 64); err == nil {
-			meta[key] = v
-		}
-	}
-
-	if factor.IP.Is(t.Row.Factors, "6") {
-		meta["IP_VERSION"] = 6
-	}
-
-	if v := facts["KERNEL_RELEASE"]; v != "" {
-		meta["KERNEL_RELEASE"] = v
-	}
-
-	return map[string]any{"version": 4, "x_values": x, "results": results, "raw_values": s.raw,
-		"metadata": meta}
+	return map[string]any{"version": 4, "x_values": numbers(s.x), "results": results, "raw_values": s.raw,
+		"metadata": map[string]any{"NAME": s.name, "TITLE": title, "TIME": began, "T0": began,
+			"HOST": "server", "HOSTS": []string{"server"}, "LOCAL_HOST": "client",
+			"LENGTH": int(math.Ceil(length)), "TOTAL_LENGTH": length, "STEP_SIZE": s.step, "NOTE": note,
+			"FLENT_VERSION": "2.1.1", "IP_VERSION": ip, "SERIES_META": series,
+			"TEST_PARAMETERS": map[string]string{}, "FAILED_RUNNERS": 0,
+			"DATA_FILENAME": t.Run + "-" + t.ID + ".flent.gz", "BATCH_NAME": nil, "BATCH_TIME": nil,
+			"BATCH_TITLE": nil, "BATCH_UUID": nil}}
 }
