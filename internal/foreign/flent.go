@@ -68,12 +68,10 @@ func (m *maybe) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// These are flent's names for series of round-trip times, and the prefix of the facts that record the unit of
-// a series.
+// These are flent's names for series of round-trip times.
 const (
 	flentPing = "Ping (ms)"
 	flentICMP = flentPing + " ICMP"
-	unitOf    = "unit of "
 )
 
 func readFlent(text []byte) ([]Result, error) {
@@ -191,7 +189,7 @@ func (f *flentFile) series(to *record.Foreign) error {
 		t.Names, t.V = append(t.Names, plain), append(t.V, column)
 		u := f.Meta.Series[n].Units
 		if u != "" {
-			to.Facts[unitOf+plain] = string(u)
+			to.Facts["unit of "+plain] = string(u)
 		}
 	}
 
