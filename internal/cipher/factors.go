@@ -63,7 +63,6 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			return true, ""
 		}
 	}
-	operations := []string{Encrypt, Decrypt, Hash, Derive, Sign, Verify}
 	list := []factor.Declaration{
 		{
 			Name:    "library",
@@ -73,7 +72,6 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Short:   itself,
 			Doc: "implementation of the cipher: the installed openssl, Go's libraries in the agent, or " +
 				"the kernel's crypto through AF_ALG",
-			Parse: factor.Choice(Libraries()...),
 		},
 		{
 			Name:    "algorithm",
@@ -82,16 +80,14 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Rank:    16,
 			Short:   itself,
 			Doc:     "cipher, hash, key exchange or signature",
-			Parse:   factor.Choice(Names()...),
 		},
 		{
 			Name:   "operation",
-			Levels: operations,
+			Levels: []string{Encrypt, Decrypt, Hash, Derive, Sign, Verify},
 			Rank:   17,
 			Short:  itself,
 			Doc: "operation of the algorithm; by default encrypt, hash, derive (a shared key) or " +
 				"sign, whichever the algorithm has",
-			Parse:    factor.Choice(operations...),
 			Conflict: operationConflict,
 			Derive: func(c factor.Cell) string {
 				a, _ := Named(AlgorithmFactor.Of(c))
@@ -106,7 +102,6 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Doc: "how an AEAD is measured: as a stream of data, as in published tables (openssl speed " +
 				"-evp), or as packets, each with a nonce and a tag (-aead); by default aead, but evp " +
 				"with openssl and blocks of 16384 bytes or more",
-			Parse:    factor.Choice(ModeEVP, ModeAEAD),
 			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
 			Conflict: modeConflict,
 			Derive: func(c factor.Cell) string {

@@ -202,7 +202,6 @@ func Base(o Options) []Declaration {
 			Doc:       "IP version of the tunnel's outer packets; 4 if not given",
 			Kind:      Path,
 			Levels:    []string{"4", "6"},
-			Parse:     Choice("4", "6"),
 			Applies:   tunnelled,
 			Conflict:  outerConflict,
 			Without:   &Without{"4", "of the same with IPv4 outside"},
@@ -348,7 +347,6 @@ func Base(o Options) []Declaration {
 			Doc: "how the receiver counts: each datagram with its order and delay (exact), or by the " +
 				"total length at the highest rate (count); exact if not given",
 			Levels: []string{UDPExact, UDPCount},
-			Parse:  Choice(UDPExact, UDPCount),
 		},
 		{
 			Name:    "udp_gso",
@@ -357,7 +355,6 @@ func Base(o Options) []Declaration {
 			Doc: "whether the sender may pass a batch of datagrams to the kernel in one write (UDP " +
 				"GSO); auto if not given",
 			Levels: []string{"auto", Off},
-			Parse:  Choice("auto", Off),
 		},
 		choice(o.Congestions, Declaration{
 			Name: "congestion",
@@ -401,7 +398,6 @@ func Base(o Options) []Declaration {
 			Doc:     "whether both ends request explicit congestion notification",
 			Kind:    Load,
 			Levels:  []string{On, Off},
-			Parse:   Choice(On, Off),
 			Applies: tcp,
 			// The side that opens the connection requests ECN, and the other side agrees.
 			Target: BothEnds,
@@ -448,7 +444,6 @@ func Further() []Declaration {
 			Kind:    Path,
 			Hard:    true,
 			Levels:  []string{"auto", Off},
-			Parse:   Choice("auto", Off),
 			Needs:   NeedsRouter,
 			Without: &Without{Off, "of the same without mitigations"},
 		},
@@ -474,7 +469,6 @@ func Further() []Declaration {
 			Name:   "copy",
 			Kind:   Load,
 			Levels: copies,
-			Parse:  Choice(copies...),
 			Doc: "changes nothing: cells that differ only in copy show the noise of the method itself " +
 				"(A/A test)",
 			Without: &Without{"a", "of the same, measured beside it"},
@@ -487,10 +481,6 @@ func choice(levels []string, d Declaration) Declaration {
 	d.Base, d.Levels = true, levels
 	if len(levels) > 0 {
 		d.Default = levels[0]
-	}
-
-	if d.Parse == nil {
-		d.Parse = Choice(levels...)
 	}
 
 	return d

@@ -47,7 +47,7 @@ const (
 // Without holds the level that means the absence of a factor. Words describes a comparison with this level.
 type Without struct{ Level, Words string }
 
-// Declaration describes a factor. Only Name, Doc and Parse are required.
+// Declaration describes a factor. Only Name, Doc and either Levels or Parse are required.
 type Declaration struct {
 	Name string
 	Unit string // shown to users: the unit of a level, or the possible words
@@ -62,7 +62,7 @@ type Declaration struct {
 	Base bool // present in every cell in which the factor has a meaning
 	Hard bool // hard to change: its levels form the plan's outer blocks
 
-	// Levels lists all levels of a closed set, for hints. Only Parse validates.
+	// Levels lists all levels of a closed set. If Parse is not nil, Levels is only for hints.
 	Levels []string
 	// Sets defines names that a plan may use in place of several levels.
 	Sets map[string][]string
@@ -325,14 +325,17 @@ func (c *Catalogue) plain(name string, placed bool) (found Declaration, ok bool)
 	family, param, parametrised := strings.Cut(name, ":")
 	for _, d := range c.all() {
 		switch {
-		case !parametrised && d.Name == name && d.Param == nil:
-			if found, ok = d, true; !placed {
-				return found, true
-			}
+		case !parametrised && d.Name == name && d.Param == nil && (placed || !ok):
+			found, ok = d, true
 		case parametrised && d.Name == family+":" && d.Param != nil && param != "":
 			return d.Param(param)
 		}
 	}
+
+	if ok && found.Parse == nil {
+		found.Parse = Choice(found.Levels...)
+	}
+
 	return found, ok
 }
 
