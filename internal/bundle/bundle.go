@@ -315,14 +315,13 @@ func Results(d *analysis.Document) []Own {
 	var out []Own
 	for i := range d.Cells {
 		cell := &d.Cells[i]
-		v, ok := cell.Metrics[metrics.Goodput]
-		if !ok || !(v.Median > 0) || factor.Topology.Is(cell.Factors, "direct") {
+		f := cell.Factors
+		v := cell.Metrics[metrics.Goodput]
+		if !(v.Median > 0) || factor.Topology.Is(f, "direct") {
 			continue
 		}
 
-		level := func(name factor.Name) string { return name.Of(cell.Factors) }
-		count := func(name factor.Name) int { return name.Number(cell.Factors) }
-		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
+		tunnel := cmp.Or(factor.Tunnel.Of(f), factor.NoTunnel)
 		for _, family := range families {
 			if strings.HasPrefix(tunnel, family+"-") {
 				tunnel = family
@@ -330,7 +329,7 @@ func Results(d *analysis.Document) []Own {
 		}
 
 		firewall := ""
-		if factor.NAT.In(cell.Factors) && !factor.NAT.Is(cell.Factors, factor.Off) {
+		if factor.NAT.In(f) && !factor.NAT.Is(f, factor.Off) {
 			firewall = "NAT"
 		}
 
@@ -342,14 +341,14 @@ func Results(d *analysis.Document) []Own {
 			Runs:       v.N,
 			Seconds:    d.Run.Method.Duration.Seconds(),
 			Tunnel:     tunnel,
-			Protocol:   level(factor.Protocol),
-			IP:         level(factor.IP),
-			Direction:  level(factor.Direction),
-			Streams:    count(factor.Streams),
-			MTU:        count(factor.MTU),
-			Packet:     count(factor.PacketSize),
+			Protocol:   factor.Protocol.Of(f),
+			IP:         factor.IP.Of(f),
+			Direction:  factor.Direction.Of(f),
+			Streams:    factor.Streams.Number(f),
+			MTU:        factor.MTU.Number(f),
+			Packet:     factor.PacketSize.Number(f),
 			Firewall:   firewall,
-			Condition:  strings.Join(unusual(d.Catalogue, cell.Factors), ", "),
+			Condition:  strings.Join(unusual(d.Catalogue, f), ", "),
 			GoodputBps: new(v.Median),
 			Spread:     (v.High - v.Low) / 2 / v.Median,
 			Grade:      cell.Grade,
@@ -386,8 +385,8 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 			s.Operation = "throughput"
 		}
 
-		v, ok := cell.Metrics[metric]
-		if !ok || !(v.Median > 0) {
+		v := cell.Metrics[metric]
+		if !(v.Median > 0) {
 			continue
 		}
 

@@ -233,7 +233,8 @@ func detect(text []byte) string {
 		return ""
 	}
 
-	for _, l := range linesOf(text[:min(len(text), 64<<10)], 64<<10) {
+	head := text[:min(len(text), 64<<10)]
+	for _, l := range linesOf(head, len(head)) {
 		switch {
 		case iperf3.LooksPrinted(l):
 			return "iperf3"
@@ -246,7 +247,7 @@ func detect(text []byte) string {
 		}
 	}
 
-	if looksNumeric(text[:min(len(text), 64<<10)]) || summary(text) != nil {
+	if looksNumeric(head) || summary(head) != nil {
 		return "ministat"
 	}
 

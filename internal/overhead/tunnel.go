@@ -86,16 +86,13 @@ func (t Tunnel) Around(m int) (before, after []Part) {
 		after = []Part{{"padding", padded - m - espTrailer}, {"ESP trailer", espTrailer},
 			{"ICV", t.Suite.ICV}}
 	case OpenVPNUDP, OpenVPNTCP:
+		transport := []Part{udp}
 		if t.Kind == OpenVPNTCP {
-			udp = Part{"TCP with timestamps", TCPHeader + TCPTimestamps}
+			transport = []Part{{"TCP with timestamps", TCPHeader + TCPTimestamps},
+				{"record length", openVPNLength}}
 		}
 
-		before = append(before, udp)
-		if t.Kind == OpenVPNTCP {
-			before = append(before, Part{"record length", openVPNLength})
-		}
-
-		before = append(before, Part{"OpenVPN", openVPNOpcode})
+		before = append(append(before, transport...), Part{"OpenVPN", openVPNOpcode})
 		id := Part{"packet id", openVPNPacketID}
 		if t.Suite == (Suite{}) {
 			before = append(before, id, tag)
