@@ -164,6 +164,7 @@ var homes = []home{
 	{"golang.org/x/image", []string{"report"}},
 	{"golang.org/x/net", []string{"lab/isp"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
+	{"golang.org/x/text", []string{"progress"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*", "dist"}},
 	{"github.com/goreleaser/nfpm", []string{"dist"}},
 	{"github.com/CycloneDX", []string{"dist"}},

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/width"
 )
 
 // style is an SGR code; "" means plain text.
@@ -125,15 +127,15 @@ func pad(text string, width int) string {
 	return text
 }
 
-// runeWidth returns the number of columns of a character on a terminal. The ranges are the wide blocks in
-// Unicode's East Asian Width table. A wrong width only shifts the right edge by a column.
+// runeWidth returns the number of columns of a character on a terminal. A wrong width only shifts the right
+// edge by a column.
 func runeWidth(r rune) int {
-	switch {
-	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) || unicode.Is(unicode.Cf, r):
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0
-	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0xa4cf, r >= 0xac00 && r <= 0xd7a3,
-		r >= 0xf900 && r <= 0xfaff, r >= 0xfe30 && r <= 0xfe6f, r >= 0xff00 && r <= 0xff60,
-		r >= 0xffe0 && r <= 0xffe6, r >= 0x1f300 && r <= 0x1faff, r >= 0x20000 && r <= 0x3fffd:
+	}
+
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
 		return 2
 	}
 	return 1
