@@ -162,8 +162,8 @@ func (r *reader) placed(prefix string, fields []field) []field {
 	return fields
 }
 
-// nodeOf returns the node of a full key or, if there is none, of the nearest key that contains it. The node of
-// a machine is that of the machine's address.
+// nodeOf returns the node of a full key or, if there is none, of the nearest key that contains it. The node
+// of a machine is that of the machine's address.
 func (r *reader) nodeOf(key string) *yaml.Node {
 	at := r.places[key+".at"]
 	for ; at == nil && key != ""; key = key[:max(0, strings.LastIndexByte(key, '.'))] {
