@@ -20,5 +20,3 @@ func Engines() []traffic.Engine {
 
 // Probers returns the latency probes, the default first.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
-
-func needLinux() []string { return nil }

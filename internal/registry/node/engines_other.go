@@ -13,8 +13,3 @@ func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 
 // Probers returns the latency probes that do not need Linux.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
-
-// needLinux lists the engines and probes that are available only on Linux.
-func needLinux() []string {
-	return []string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
-}

@@ -15,5 +15,3 @@ func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}, iperf
 
 // Probers returns the latency probes, the default first.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
-
-func needLinux() []string { return nil }

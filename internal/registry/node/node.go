@@ -66,12 +66,17 @@ func Parts() agent.Parts {
 		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
 	}
 
-	for _, name := range needLinux() {
-		p.Handlers[host.Verb(host.FamilyTraffic, name)] = PortableOnly
+	if runtime.GOOS != "linux" {
+		for _, name := range needLinux {
+			p.Handlers[host.Verb(host.FamilyTraffic, name)] = PortableOnly
+		}
 	}
 
 	return p
 }
+
+// needLinux lists the engines and probes that are available only on Linux.
+var needLinux = [...]string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
 
 // PortableOnly rejects requests that only Linux can serve.
 func PortableOnly(context.Context, host.Session) error {
