@@ -283,12 +283,7 @@ func parseCron(text string) (cron.Schedule, error) {
 // last time of the schedule that is not after now and is later than the newest job. If there is no job yet,
 // the time must be later than since, the start of the schedule.
 func tick(s cron.Schedule, newest, since, now time.Time) (due time.Time) {
-	from := cmp.Or(newest, since)
-	if month := now.AddDate(0, -1, 0); from.Before(month) { // search at most one month
-		from = month
-	}
-
-	for next := s.Next(from); !next.IsZero() && !next.After(now); next = s.Next(next) {
+	for next := s.Next(cmp.Or(newest, since)); !next.IsZero() && !next.After(now); next = s.Next(next) {
 		due = next
 	}
 	return due
