@@ -35,12 +35,9 @@ type flentFile struct {
 		Remote map[string]struct {
 			Local words `json:"LOCAL_HOST"`
 		} `json:"REMOTE_METADATA"`
-		Flent   words  `json:"FLENT_VERSION"`
-		IP      words  `json:"IP_VERSION"`
-		Length  number `json:"LENGTH"`
-		Total   number `json:"TOTAL_LENGTH"`
-		Step    number `json:"STEP_SIZE"`
-		Release words  `json:"KERNEL_RELEASE"`
+		Flent   words `json:"FLENT_VERSION"`
+		IP      words `json:"IP_VERSION"`
+		Release words `json:"KERNEL_RELEASE"`
 		Series  map[string]struct {
 			Units  words `json:"UNITS"`
 			Runner words `json:"RUNNER"`
@@ -110,12 +107,6 @@ func readFlent(text []byte) ([]Result, error) {
 		"LOCAL_HOST": m.Local, "IP_VERSION": m.IP, "KERNEL_RELEASE": m.Release} {
 		if v != "" {
 			r.Foreign.Facts[key] = string(v)
-		}
-	}
-
-	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {
-		if finite(float64(v), maxSeconds) && v > 0 {
-			r.Foreign.Facts[key] = strconv.FormatFloat(float64(v), 'g', -1, 64)
 		}
 	}
 
