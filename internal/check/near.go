@@ -20,6 +20,15 @@ func Nearest(text string, candidates []string) string {
 	return best
 }
 
+// Meant returns a hint with the word that was probably meant, or "" if no word is near enough.
+func Meant(text string, words []string) string {
+	near := Nearest(text, words)
+	if near == "" {
+		return ""
+	}
+	return "did you mean " + near + "?"
+}
+
 // Choice returns a hint for a word that is not in words. The hint contains the word that was probably meant.
 // This word is similar to text, contains text or is contained in text. If there is no such word, the hint
 // lists all words after the noun.

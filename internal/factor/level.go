@@ -15,18 +15,14 @@ import (
 type LevelError struct {
 	Text string // the text in the plan
 	Want string // the allowed levels, worded to follow "is not"
-	Near string // the level probably meant, or ""
+
+	hint string
 }
 
 func (e *LevelError) Error() string { return fmt.Sprintf("%q is not %s", e.Text, e.Want) }
 
 // Hint returns a hint with the level that was probably meant, if there is one.
-func (e *LevelError) Hint() string {
-	if e.Near == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %s?", e.Near)
-}
+func (e *LevelError) Hint() string { return e.hint }
 
 // WholeForm matches decimal integers. It excludes signs, leading zeros, underscores and exponents, because
 // YAML dialects parse them in different ways.
@@ -60,7 +56,7 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 				return text, nil
 			}
 
-			wrong.Want, wrong.Near = wrong.Want+", or "+word, check.Nearest(text, []string{word})
+			wrong.Want, wrong.hint = wrong.Want+", or "+word, check.Meant(text, []string{word})
 		}
 		return level, err
 	}
@@ -82,7 +78,7 @@ func Choice(levels ...string) func(string) (string, error) {
 		if slices.Contains(levels, text) {
 			return text, nil
 		}
-		return "", &LevelError{Text: text, Want: OneOf(levels), Near: check.Nearest(text, levels)}
+		return "", &LevelError{text, OneOf(levels), check.Meant(text, levels)}
 	}
 }
 
@@ -148,7 +144,7 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 
 			rate := Bitrate(text)
 			if rate == 0 {
-				return "", &LevelError{Text: text, Want: want, Near: check.Nearest(text, words)}
+				return "", &LevelError{text, want, check.Meant(text, words)}
 			}
 
 			return RateText(rate), nil

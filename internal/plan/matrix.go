@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -122,12 +123,7 @@ func (r *reader) placeHint(place string) string {
 	}
 
 	hint := "places here: " + strings.Join(here, ", ")
-	near := check.Nearest(place, here)
-	if near != "" {
-		return fmt.Sprintf("did you mean %s? %s", near, hint)
-	}
-
-	return hint
+	return strings.TrimSpace(check.Meant(place, here) + " " + hint)
 }
 
 func contentOf(n *yaml.Node) []*yaml.Node {
@@ -254,13 +250,10 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 		return level, nil
 	}
 
-	hint := check.HintOf(err)
-	near := check.Nearest(text, f.Levels)
+	hint := cmp.Or(check.HintOf(err), check.Meant(text, f.Levels))
 	spoken := factor.Spoken(text)
 	switch {
 	case hint != "":
-	case near != "":
-		hint = "did you mean " + near + "?"
 	case slices.Contains(f.Levels, spoken):
 		hint = "did you mean " + spoken + "?"
 	default:

@@ -105,9 +105,9 @@ const longList = 40
 // choiceHint returns a hint for a misspelled word. It suggests the nearest of the allowed words, or lists
 // them.
 func choiceHint(text, noun string, allowed []string) string {
-	near := check.Nearest(text, allowed)
-	if near != "" {
-		return fmt.Sprintf("did you mean %s?", near)
+	meant := check.Meant(text, allowed)
+	if meant != "" {
+		return meant
 	}
 
 	kindred := factor.Kindred(text, allowed)

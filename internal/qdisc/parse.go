@@ -14,14 +14,6 @@ import (
 
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
-func near(text string, words []string, err error) error {
-	n := check.Nearest(text, words)
-	if n != "" {
-		return check.WithHint(err, "did you mean "+n+"?")
-	}
-	return err
-}
-
 // Parse parses a level. A level is one root qdisc, or the qdiscs of several classes, separated by commas.
 func Parse(text string) (all []Queue, err error) {
 	for part := range strings.SplitSeq(text, ",") {
@@ -90,8 +82,8 @@ func ParseOne(text string) (Queue, error) {
 
 	parameters, ok := Parameters(words[0])
 	if !ok {
-		return Queue{}, near(words[0], Kinds(),
-			want("one of these kinds: %s", strings.Join(Kinds(), ", ")))
+		return Queue{}, check.WithHint(want("one of these kinds: %s", strings.Join(Kinds(), ", ")),
+			check.Meant(words[0], Kinds()))
 	}
 
 	q.Kind = words[0]
@@ -180,7 +172,8 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
 	}
 
-	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
+	return 0, check.WithHint(fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")),
+		check.Meant(words[0], names))
 }
 
 // fillDefaults sets omitted parameters. The default burst of a shaper holds 2 ms of data at its rate. The
