@@ -205,7 +205,7 @@ func known(f record.Factors, c *factor.Catalogue) error {
 
 		switch canonical, err := d.Parse(level); {
 		case err != nil:
-			return check.WithHint(fmt.Errorf("factor %s: level %w", name, err), check.HintOf(err))
+			return fmt.Errorf("factor %s: level %w", name, err)
 		case canonical != level:
 			return fmt.Errorf("factor %s: level %q is written %q", name, level, canonical)
 		}

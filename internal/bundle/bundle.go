@@ -48,9 +48,10 @@ type Bundle struct {
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	from := d.Run.ImportedFrom
 	if len(from) > 0 {
-		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
-			"measured itself", d.Run.ID, strings.Join(from, ", ")),
-			"chokepoint list shows the runs; publish an imported run as the file that it came from")
+		return nil, check.Hinted(
+			"chokepoint list shows the runs; publish an imported run as the file that it came from",
+			"run %s was imported from %s: a bundle holds what chokepoint measured itself", d.Run.ID,
+			strings.Join(from, ", "))
 	}
 
 	b := &Bundle{
@@ -66,8 +67,8 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	}
 
 	if b.empty() {
-		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to publish, and no speed of "+
-			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" shows what was measured")
+		return nil, check.Hinted("chokepoint show "+d.Run.ID+" shows what was measured",
+			"run %s has no rate of a router to publish, and no speed of its ciphers", d.Run.ID)
 	}
 
 	if err := b.check(); err != nil {
@@ -88,8 +89,8 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 	}{{"device", b.Device, 60}, {"firmware", b.Firmware, 100}, {"note", b.Note, 400}} {
 		switch found := identity(text.text); {
 		case found != "":
-			return check.WithHint(fmt.Errorf("%s %q holds %s", text.what, text.text, found),
-				"a bundle describes a device, not its owner: leave that out")
+			return check.Hinted("a bundle describes a device, not its owner: leave that out",
+				"%s %q holds %s", text.what, text.text, found)
 		case len(text.text) > text.most, text.text != check.Plain(text.text),
 			text.text != strings.TrimSpace(text.text):
 			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)
@@ -155,8 +156,8 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	}
 
 	if head.Format != Format {
-		return fail(check.WithHint(fmt.Errorf("its format is %q, not %q", head.Format, Format),
-			"chokepoint catalog add makes bundles of this version"))
+		return fail(check.Hinted("chokepoint catalog add makes bundles of this version",
+			"its format is %q, not %q", head.Format, Format))
 	}
 
 	b := &Bundle{}

@@ -102,6 +102,11 @@ func WithHint(err error, hint string) error {
 	return &hinted{err, hint}
 }
 
+// Hinted returns an error with advice for the user, unless hint is empty.
+func Hinted(hint, format string, args ...any) error {
+	return WithHint(fmt.Errorf(format, args...), hint)
+}
+
 // HintOf returns the advice of err or of an error that it wraps, and "" if there is none.
 func HintOf(err error) string {
 	var h interface{ Hint() string }

@@ -122,9 +122,9 @@ func readFlent(text []byte) ([]Result, error) {
 				return nil, fmt.Errorf("series %.40q has no rate at any time", series)
 			}
 		}
-		return nil, check.WithHint(fmt.Errorf("none of its series is one that is read: %s",
-			name(strings.Join(r.Foreign.Series.Names, ", "))), "those are TCP or UDP upload and download in "+
-			"Mbits/s, such as of tcp_upload or rrul, and \""+flentPing+"\"")
+		return nil, check.Hinted("those are TCP or UDP upload and download in Mbits/s, such as of tcp_upload "+
+			"or rrul, and \""+flentPing+"\"", "none of its series is one that is read: %s",
+			name(strings.Join(r.Foreign.Series.Names, ", ")))
 	}
 
 	r.set(factor.Engine, "flent")

@@ -168,7 +168,7 @@ func Read(text []byte, name string) ([]Result, error) {
 
 // fileError returns an error that concerns the whole file.
 func fileError(hint, format string, args ...any) *Error {
-	return &Error{Err: check.WithHint(fmt.Errorf(format, args...), hint)}
+	return &Error{Err: check.Hinted(hint, format, args...)}
 }
 
 // Text returns the decompressed text of a file, which may be compressed with gzip or bzip2. Errors are of

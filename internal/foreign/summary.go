@@ -2,7 +2,6 @@ package foreign
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -27,11 +26,12 @@ func summary(text []byte) error {
 				files = append(files, name(string(m[1])))
 			}
 		}
-		return check.WithHint(errors.New("it is a summary of ministat, which has no single values"),
-			strings.TrimSpace("import the files of numbers that it read "+strings.Join(files, ", ")))
+		hint := strings.TrimSpace("import the files of numbers that it read " + strings.Join(files, ", "))
+		return check.Hinted(hint, "it is a summary of ministat, which has no single values")
 	case benchstatHead().Match(text) && bytes.Contains(text, []byte("±")):
-		return check.WithHint(errors.New("it is a summary of benchstat, which has no single values"),
-			"import what iperf3, flent or another program wrote of each test, or columns of numbers")
+		return check.Hinted(
+			"import what iperf3, flent or another program wrote of each test, or columns of numbers",
+			"it is a summary of benchstat, which has no single values")
 	}
 	return nil
 }

@@ -82,8 +82,8 @@ func ParseOne(text string) (Queue, error) {
 
 	parameters, ok := Parameters(words[0])
 	if !ok {
-		return Queue{}, check.WithHint(want("one of these kinds: %s", strings.Join(Kinds(), ", ")),
-			check.Meant(words[0], Kinds()))
+		return Queue{}, check.Hinted(check.Meant(words[0], Kinds()), "want one of these kinds: %s",
+			strings.Join(Kinds(), ", "))
 	}
 
 	q.Kind = words[0]
@@ -172,8 +172,7 @@ func parseParameter(q Queue, parameters []Parameter, words []string) (int, error
 		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
 	}
 
-	return 0, check.WithHint(fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")),
-		check.Meant(words[0], names))
+	return 0, check.Hinted(check.Meant(words[0], names), "%s: want %s", words[0], strings.Join(names, ", "))
 }
 
 // fillDefaults sets omitted parameters. The default burst of a shaper holds 2 ms of data at its rate. The
@@ -304,8 +303,8 @@ func (p Parameter) parseRate(text string) (uint64, error) {
 
 	n := len(text) - len("bps")
 	if n >= 0 && strings.EqualFold(text[n:], "bps") {
-		return 0, check.WithHint(fmt.Errorf("%s %s: bps are bytes per second in tc(8), and bits elsewhere",
-			p.Name, text), "write bits per second, such as "+text[:n]+"bit")
+		return 0, check.Hinted("write bits per second, such as "+text[:n]+"bit",
+			"%s %s: bps are bytes per second in tc(8), and bits elsewhere", p.Name, text)
 	}
 
 	r, err := unit.ParseBitrate(text)

@@ -92,7 +92,7 @@ func openOutFile(path, real string, mode uint32) (*File, error) {
 	case err != nil:
 		return failed(err)
 	case info.IsDir():
-		return failed(check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it"))
+		return failed(check.Hinted("name a file in it", "write %s: it is a directory", path))
 	case info.Mode()&fs.ModeSymlink != 0 || astray(info):
 		return failed(errAstray(path, real))
 	case !info.Mode().IsRegular(): // opens the inode that was checked, even if its name was reused since
@@ -142,8 +142,8 @@ func astray(info fs.FileInfo) bool {
 }
 
 func errAstray(path, at string) error {
-	return check.WithHint(fmt.Errorf("write %s: %s is a link or pipe of another user", path, at),
-		"name a file in a place of your own")
+	return check.Hinted("name a file in a place of your own",
+		"write %s: %s is a link or pipe of another user", path, at)
 }
 
 // Resolve returns the absolute path without links. It returns an error for a link, pipe or socket that

@@ -135,8 +135,8 @@ func CheckBedName(name string) error {
 	if ValidID(name) {
 		return nil
 	}
-	return check.WithHint(fmt.Errorf("testbed %q: this is no name", name),
-		"up to 64 small letters, digits and hyphens, such as lab-2")
+	return check.Hinted("up to 64 small letters, digits and hyphens, such as lab-2",
+		"testbed %q: this is no name", name)
 }
 
 // BedTakenError is returned if a service on another host has reported a testbed with the same name.

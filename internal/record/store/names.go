@@ -105,7 +105,7 @@ func CheckName(name string) error {
 	default:
 		return nil
 	}
-	return check.WithHint(fmt.Errorf("name a run %q: %s", name, why), hint)
+	return check.Hinted(hint, "name a run %q: %s", name, why)
 }
 
 // SetName renames a run; an empty name removes its name. It returns a *NameTakenError if another run has

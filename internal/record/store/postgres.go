@@ -71,7 +71,7 @@ func CheckURL(place string) error {
 // files of libpq, such as PGPASSFILE. Errors never contain the password.
 func parse(place string) (*pgx.ConnConfig, error) {
 	refuse := func(why string) error {
-		return check.WithHint(fmt.Errorf("open store %s: %s", Shown(place), why), urlForm)
+		return check.Hinted(urlForm, "open store %s: %s", Shown(place), why)
 	}
 	u, err := url.Parse(place)
 	switch {
@@ -82,8 +82,8 @@ func parse(place string) (*pgx.ConnConfig, error) {
 	case u.Scheme != "postgres" && u.Scheme != "postgresql":
 		return nil, refuse("it is neither a directory nor the URL of a PostgreSQL database")
 	case u.User == nil && strings.Contains(place, "@"), u.Fragment != "": // this may be part of the password
-		return nil, check.WithHint(errors.New("open store "+u.Scheme+"://…: the URL cannot be read"),
-			"write / ? # and @ in a password as %2F %3F %23 and %40, or better keep it in ~/.pgpass")
+		return nil, check.Hinted("write / ? # and @ in a password as %2F %3F %23 and %40, or better keep it "+
+			"in ~/.pgpass", "open store %s://…: the URL cannot be read", u.Scheme)
 	}
 
 	config, err := pgx.ParseConfig(place)
@@ -342,8 +342,8 @@ func (s *Store) prepareServer(ctx context.Context, mode string) error {
 		return err
 	})
 	if err != nil {
-		return check.WithHint(fmt.Errorf("set up schema of store %s: %w", s.path, err),
-			"the owner of the database does it with chokepoint push --to URL")
+		return check.Hinted("the owner of the database does it with chokepoint push --to URL",
+			"set up schema of store %s: %w", s.path, err)
 	}
 
 	return nil
