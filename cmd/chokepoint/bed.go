@@ -128,8 +128,13 @@ func newBedForgetCommand(p *program) *cobra.Command {
 }
 
 // bedService reads a bed file and checks its lab, versions and plans.
-func (p *program) bedService(file string) (*bed.Service, error) {
-	c, err := bed.Read(file)
+func (p *program) bedService(file string) (s *bed.Service, err error) {
+	_, err = bed.Read(file, func(c plan.Bed) (key string, err error) {
+		if s, err = p.bedOf(c); err != nil {
+			return "lab", err
+		}
+		return checkBed(s)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +144,12 @@ func (p *program) bedService(file string) (*bed.Service, error) {
 		return nil, err
 	}
 
+	s.Changed = info.ModTime()
+	return s, nil
+}
+
+// bedOf returns the service of a testbed whose lab can be used.
+func (p *program) bedOf(c plan.Bed) (*bed.Service, error) {
 	if c.Store != "" && p.place == "" {
 		p.Dirs = p.Dirs.At(c.Store)
 	}
@@ -149,7 +160,7 @@ func (p *program) bedService(file string) (*bed.Service, error) {
 		return nil, err
 	}
 
-	s := &bed.Service{App: p.App, Config: c, Changed: info.ModTime(), On: o.On, Version: o.version}
+	s := &bed.Service{App: p.App, Config: c, On: o.On, Version: o.version}
 	s.App.Command, s.App.Attended = nil, false
 	s.App.Ask = func(_ context.Context, step record.Step) error {
 		return app.Hinted("take the steps out of the plan", "step %q: a testbed asks no one", step.Prompt)
@@ -175,25 +186,26 @@ func (p *program) bedService(file string) (*bed.Service, error) {
 		}
 		return pl, err
 	}
-	return s, checkBed(s)
+	return s, nil
 }
 
-// checkBed checks that versions and plans can be read.
-func checkBed(s *bed.Service) error {
+// checkBed checks that versions and plans can be read. If it returns an error, key is the wrong key.
+func checkBed(s *bed.Service) (key string, err error) {
 	c := s.Config
 	var usual app.RouterVersion
-	for _, word := range []string{c.Canary, c.Good, c.Firmware} {
+	for _, x := range [][2]string{{"canary", c.Canary}, {"good", c.Good}, {"firmware", c.Firmware}} {
+		key, word := x[0], x[1]
 		if word == "" {
 			continue
 		}
 
 		v, err := s.Version(word)
 		if err != nil {
-			return err
+			return key, err
 		}
 
 		if v.Firmware != "" && !s.On.Machines.Installs() {
-			return app.Usage("add firmware: {command: …} or firmware: {labgrid: …} to it",
+			return key, app.Usage("add firmware: {command: …} or firmware: {labgrid: …} to it",
 				"the lab file cannot install version %s", word)
 		}
 
@@ -204,9 +216,9 @@ func checkBed(s *bed.Service) error {
 
 	for _, x := range c.Plans {
 		if _, err := s.Plan(x.Name, usual, false); err != nil {
-			return err
+			return "plans." + x.Name, err
 		}
 	}
 
-	return nil
+	return "", nil
 }

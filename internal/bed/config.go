@@ -26,9 +26,10 @@ import (
 // maxName is the maximum length of a testbed's name, which must fit into the name of a database schema.
 const maxName = 40
 
-// Read reads a bed file. Paths in the file are relative to the file, and Read makes them absolute. Every
-// error is an app.ErrUsage.
-func Read(file string) (plan.Bed, error) {
+// Read reads a bed file. Paths in the file are relative to the file, and Read makes them absolute. The
+// function usable checks what the file names. If it returns an error, key is the wrong key. Every error is an
+// app.ErrUsage.
+func Read(file string, usable func(plan.Bed) (key string, err error)) (plan.Bed, error) {
 	data, err := host.ReadTrusted(file)
 	if err != nil {
 		return plan.Bed{}, app.Usage(cmp.Or(check.HintOf(err), "docs/howto/testbed.md shows one"),
@@ -40,14 +41,17 @@ func Read(file string) (plan.Bed, error) {
 		return plan.Bed{}, err
 	}
 
-	b, err := plan.ReadBed(file, data, func(b *plan.Bed) (string, error) {
+	b, err := plan.ReadBed(file, data, func(b *plan.Bed) (key string, err error) {
 		if b.Name == "" {
 			name, _ := os.Hostname()
 			b.Name, _, _ = strings.Cut(strings.ToLower(name), ".")
 		}
 
 		settle(b, dir)
-		return wrong(*b)
+		if key, err = wrong(*b); err == nil {
+			key, err = usable(*b)
+		}
+		return key, err
 	})
 	return b, app.Mark(app.ErrUsage, err)
 }

@@ -2,13 +2,12 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	yaml "go.yaml.in/yaml/v4"
-
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Bed is the content of a bed file, which describes the work of one testbed.
@@ -81,7 +80,7 @@ const (
 
 // ReadBed reads a bed file. file is the name of the file for messages. whole checks the content, and may
 // complete it. If whole returns an error, key is the wrong key, such as schedules.nightly.cron. The error of
-// ReadBed is an *Error or, if there are several mistakes, several joined *Errors.
+// ReadBed names the place. If there are several mistakes, it consists of several joined *Errors.
 func ReadBed(file string, data []byte, whole func(*Bed) (key string, err error)) (Bed, error) {
 	r := newReader(file, "the bed file is empty", "docs/howto/testbed.md shows one")
 	return readWhole(r, data, r.bed, whole)
@@ -145,7 +144,8 @@ func readWhole[T any](r *reader, data []byte, read func(*yaml.Node, *T),
 
 	key, err := whole(&x)
 	if err != nil {
-		err = r.fail(r.nodeOf(key), check.HintOf(err), "%v", err)
+		at := r.nodeOf(key)
+		err = fmt.Errorf("%s:%d:%d: %w", r.file, at.Line, at.Column, err)
 	}
 
 	return x, err

@@ -49,7 +49,8 @@ func machineKeys(m *record.Machine) []machineKey {
 // ReadMachines reads a lab file, which describes a lab of real machines. The argument file is the name shown
 // in messages. The function meter parses the address of a power meter. The function whole checks the
 // machines, and may complete them. If it returns an error, key is the wrong key, such as router.lan. The
-// error of ReadMachines is an *Error or, if there are several mistakes, several joined *Errors.
+// error of ReadMachines names the place. If there are several mistakes, it consists of several joined
+// *Errors.
 func ReadMachines(file string, data []byte, meter func(at string) (record.Meter, error),
 	whole func(*record.Machines) (key string, err error)) (record.Machines, error) {
 	r := newReader(file, "the lab file is empty", "chokepoint lab init writes one")
