@@ -206,7 +206,7 @@ func (s *Store) Beds(ctx context.Context) ([]Bed, error) {
 		return nil, err
 	}
 
-	beds, err := listed(ctx, s, "testbeds", func(r *sql.Rows) (b Bed, err error) {
+	beds, err := listOf(ctx, s, "testbeds", func(r *sql.Rows) (b Bed, err error) {
 		var name, host string
 		var seen int64
 		var body []byte
@@ -429,7 +429,7 @@ func (s *Store) BedRequests(ctx context.Context, bed string) ([]BedRequest, erro
 		return nil, err
 	}
 
-	list, err := listed(ctx, s, "requests of testbed "+bed, func(r *sql.Rows) (q BedRequest, err error) {
+	list, err := listOf(ctx, s, "requests of testbed "+bed, func(r *sql.Rows) (q BedRequest, err error) {
 		var body []byte
 		var asked, answered int64
 		var id, refused, job string

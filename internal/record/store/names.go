@@ -197,7 +197,7 @@ type called struct{ id, name string }
 
 // called returns the ids and names of the runs with valid ids, newest first.
 func (s *Store) called(ctx context.Context) ([]called, error) {
-	runs, err := listed(ctx, s, "runs", func(r *sql.Rows) (c called, err error) {
+	runs, err := listOf(ctx, s, "runs", func(r *sql.Rows) (c called, err error) {
 		return c, r.Scan(&c.id, &c.name)
 	}, `SELECT r.id, coalesce(n.text, '') FROM runs r
 		LEFT JOIN run_labels n ON n.seq = `+lastLabel("$1")+`
@@ -305,5 +305,5 @@ func containing(text string, words []string) string {
 
 // ids lists the runs' ids, newest first.
 func (s *Store) ids(ctx context.Context) ([]string, error) {
-	return listed(ctx, s, "runs", scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
+	return listOf(ctx, s, "runs", scanText, `SELECT id FROM runs ORDER BY stored_ns DESC, id DESC`)
 }

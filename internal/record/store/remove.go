@@ -35,7 +35,7 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 
 // Removed lists the ids of deleted runs.
 func (s *Store) Removed(ctx context.Context) ([]string, error) {
-	return listed(ctx, s, "deleted runs", scanText, `SELECT run FROM removed ORDER BY run`)
+	return listOf(ctx, s, "deleted runs", scanText, `SELECT run FROM removed ORDER BY run`)
 }
 
 // Compact returns the space of deleted runs to the file system. It needs free space of twice the store's

@@ -114,7 +114,7 @@ func (s *Store) ResultHeads(ctx context.Context) ([]ResultHead, error) {
 		facts = `coalesce((SELECT body FROM cell_results WHERE cell = '' AND run = r.id), '')`
 	}
 
-	heads, err := listed(ctx, s, "results", func(r *sql.Rows) (h ResultHead, err error) {
+	heads, err := listOf(ctx, s, "results", func(r *sql.Rows) (h ResultHead, err error) {
 		var started int64
 		var body string
 		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Status, &body)

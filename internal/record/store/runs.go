@@ -202,7 +202,7 @@ func storable(text string) string {
 
 // Runs lists all runs, newest first.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
-	return listed(ctx, s, "runs", func(r *sql.Rows) (h Head, err error) {
+	return listOf(ctx, s, "runs", func(r *sql.Rows) (h Head, err error) {
 		var started int64
 		var line, headline, counts string
 		err = r.Scan(&h.ID, &h.Name, &started, &h.Plan, &h.Lab, &line, &h.Status, &h.Reason, &counts,
@@ -337,8 +337,8 @@ func query[T any](ctx context.Context, q asker, scan func(*sql.Rows) (T, error),
 	return list, rows.Err()
 }
 
-// listed is like query, for a list of the store. In errors, what describes the list.
-func listed[T any](ctx context.Context, s *Store, what string, scan func(*sql.Rows) (T, error), text string,
+// listOf is like query, for a list of the store. In errors, what describes the list.
+func listOf[T any](ctx context.Context, s *Store, what string, scan func(*sql.Rows) (T, error), text string,
 	args ...any) ([]T, error) {
 	list, err := query(ctx, s.db, scan, text, args...)
 	if err != nil {

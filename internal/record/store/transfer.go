@@ -554,7 +554,7 @@ type Size struct {
 // Sizes returns the sizes of all runs by id.
 func (s *Store) Sizes(ctx context.Context) (map[string]Size, error) {
 	sizes := map[string]Size{}
-	_, err := listed(ctx, s, "runs", func(r *sql.Rows) (none struct{}, err error) {
+	_, err := listOf(ctx, s, "runs", func(r *sql.Rows) (none struct{}, err error) {
 		var id, status, counts string
 		var n Size
 		if err = r.Scan(&id, &counts, &n.Notes, &n.Ends, &status); err == nil {
@@ -604,7 +604,7 @@ func (s *Store) SetSent(ctx context.Context, runID string, sent Size) error {
 
 // Unsent lists the runs that have not been sent to a store yet, oldest first.
 func (s *Store) Unsent(ctx context.Context, place string) ([]string, error) {
-	return listed(ctx, s, "unsent runs", scanText, `SELECT r.id FROM runs r
+	return listOf(ctx, s, "unsent runs", scanText, `SELECT r.id FROM runs r
 		JOIN run_labels u ON u.seq = `+lastLabel("$1")+` WHERE u.text = $2
 		ORDER BY r.stored_ns, r.id`, labelUnsent, place)
 }

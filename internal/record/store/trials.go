@@ -141,7 +141,7 @@ func (s *Store) Index(ctx context.Context, runID string) ([]Entry, error) {
 		size = `octet_length(body) + octet_length(series)`
 	}
 
-	return listed(ctx, s, "trials of run "+runID, func(r *sql.Rows) (e Entry, err error) {
+	return listOf(ctx, s, "trials of run "+runID, func(r *sql.Rows) (e Entry, err error) {
 		return e, r.Scan(&e.Trial, &e.Row, &e.Attempt, &e.Status, &e.size)
 	}, `SELECT id, row, attempt, status, `+size+` FROM trials WHERE run = $1
 		ORDER BY row_index, row, attempt`, runID)
