@@ -79,38 +79,18 @@ func (v *view) nowLine(now time.Time, k look) line {
 	return l
 }
 
-// earlierText summarises the cell's earlier trials. It shows each value if there are few trials, and the
-// range otherwise.
+// earlierText lists the leading numbers of the cell's last earlier trials.
 func earlierText(results []result) string {
-	if len(results) == 0 {
+	var each []string
+	for _, r := range results[max(0, len(results)-3):] {
+		each = append(each, append(r.numbers(), r.status)[0])
+	}
+
+	if len(each) == 0 {
 		return ""
 	}
-
-	if len(results) <= 3 {
-		var each []string
-		for _, r := range results {
-			each = append(each, r.short())
-		}
-		return "before: " + strings.Join(each, ", ")
-	}
-
-	bySize := func(a, b result) int { return cmp.Compare(a.size(), b.size()) }
-	low := slices.MinFunc(results, bySize)
-	high := slices.MaxFunc(results, bySize)
-	return fmt.Sprintf("before: %s to %s in %d runs", low.short(), high.short(), len(results))
+	return "before: " + strings.Join(each, ", ")
 }
-
-// short returns the result's leading number.
-func (r result) short() string {
-	n := r.numbers()
-	if len(n) > 0 {
-		return n[0]
-	}
-	return r.status
-}
-
-// size returns the number by which results of one cell are sorted. It is the number that short shows.
-func (r result) size() float64 { return cmp.Or(max(r.rate, 0), max(r.pps, 0), float64(r.rtt)) }
 
 func (v *view) rateLine(k look) line {
 	l := word("rate")
