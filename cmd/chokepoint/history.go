@@ -169,7 +169,7 @@ func (p *program) writeHistory(h *history.History, format, file string) error {
 		"text": func(h *history.History) ([]byte, error) { return []byte(check.Plain(historyText(h))), nil },
 		"json": report.HistoryJSON,
 		"csv":  report.HistoryCSV,
-		"html": report.HistoryHTML,
+		"html": func(h *history.History) ([]byte, error) { return report.HistoryHTML(h) },
 		"svg":  report.HistorySVG,
 	}
 	content, err := layouts[format](h)

@@ -117,13 +117,14 @@ func readFlent(text []byte) ([]Result, error) {
 			direction, _ := f.direction(series)
 			if direction != "" {
 				if len(f.X) == 1 {
-					return nil, fmt.Errorf("series %.40q has one time step, which has no length", series)
+					return nil, fmt.Errorf("series %.40q has one time step, which has no length",
+						series)
 				}
 				return nil, fmt.Errorf("series %.40q has no rate at any time", series)
 			}
 		}
-		return nil, check.Hinted("those are TCP or UDP upload and download in Mbits/s, such as of tcp_upload "+
-			"or rrul, and \""+flentPing+"\"", "none of its series is one that is read: %s",
+		return nil, check.Hinted("those are TCP or UDP upload and download in Mbits/s, such as of "+
+			"tcp_upload or rrul, and \""+flentPing+"\"", "none of its series is one that is read: %s",
 			name(strings.Join(r.Foreign.Series.Names, ", ")))
 	}
 

@@ -5,7 +5,9 @@ import "sync"
 // Rules returns the rule of every class in the order of the reference.
 func Rules() []Rule { return rules() }
 
-var rules = sync.OnceValue(func() []Rule {
+var rules = sync.OnceValue(allRules)
+
+func allRules() []Rule {
 	all := []Rule{
 		healthy, testerLimited, linkRate, shaper, policer, endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender, slowReader, sendBuffer, receiveWindow, smallQueue,
@@ -20,7 +22,7 @@ var rules = sync.OnceValue(func() []Rule {
 		all[i].Words = words(r.Text)
 	}
 	return all
-})
+}
 
 // RuleOf returns the rule of a class. ok is false if there is none.
 func RuleOf(class string) (r Rule, ok bool) {

@@ -46,8 +46,8 @@ func inNamespace(t *testing.T, f func(t *testing.T, p Place)) {
 	<-done
 }
 
-// levels are states of each knob; those without "?" must work on any kernel that runs these tests as root.
-func levels() map[string][]string {
+// statesOf are states of each knob; those without "?" must work on any kernel that runs these tests as root.
+func statesOf() map[string][]string {
 	return map[string][]string{
 		"link_mtu":   {"1400", "9000", "lan: 1300; wan: 2000"},
 		"txqueuelen": {"10", "5000"},
@@ -94,7 +94,7 @@ func levels() map[string][]string {
 func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 	ctx := context.Background()
 	for _, k := range All() {
-		list := levels()[k.Name()]
+		list := statesOf()[k.Name()]
 		if len(list) == 0 && k.Name() != WAN().Name() { // of a provider nothing is read back
 			t.Errorf("knob %s has no levels to test", k.Name())
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -170,8 +169,14 @@ func controlIV(iv []byte) []byte {
 
 func controlMessage(kind, size int) []byte {
 	b := make([]byte, unix.CmsgSpace(size))
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-	h.Level, h.Type = unix.SOL_ALG, int32(kind)
-	h.SetLen(unix.CmsgLen(size))
+	level := unix.CmsgLen(0) - 8 // offset after the length, which is a machine word
+	if level == 8 {
+		binary.NativeEndian.PutUint64(b, uint64(unix.CmsgLen(size)))
+	} else {
+		binary.NativeEndian.PutUint32(b, uint32(unix.CmsgLen(size)))
+	}
+
+	binary.NativeEndian.PutUint32(b[level:], unix.SOL_ALG)
+	binary.NativeEndian.PutUint32(b[level+4:], uint32(kind))
 	return b
 }
