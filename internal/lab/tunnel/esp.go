@@ -12,10 +12,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// espKinds returns a kind of IPsec ESP in tunnel mode (RFC 4303) for each cipher, and a policy-based one. They
-// run in the kernel. There is no key exchange: the keys for both directions are derived from a secret that is
-// sent to both ends, and remain valid as long as the tunnel exists. The policy-based kind has no device, and
-// the kernel matches every packet against its policies. The others are route-based, with an XFRM interface.
+// espKinds returns the kinds of IPsec ESP in tunnel mode (RFC 4303): one per cipher, and a policy-based one.
+// They run in the kernel. There is no key exchange: the keys for both directions are derived from a secret
+// that is sent to both ends, and remain valid as long as the tunnel exists. The policy-based kind has no
+// device, and the kernel matches every packet against its policies. The others are route-based, with an XFRM
+// interface.
 func espKinds() []Tunnel {
 	return []Tunnel{espKind("esp", kernel.ESPAESGCM128, false),
 		espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
