@@ -115,8 +115,12 @@ func TrustedCommand(words []string) error {
 		}
 
 		f, err := OpenTrusted(file)
-		if err != nil {
+		switch {
+		case err == nil:
+		case file == path:
 			return fmt.Errorf("start %s: %w", words[0], err)
+		default:
+			return fmt.Errorf("start %s with %s: %w", words[0], file, err)
 		}
 
 		f.Close()
