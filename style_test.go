@@ -380,7 +380,7 @@ var tokenBudgets = map[string]int{
 	"cmd":       65_600,
 	"factor":    9_100,
 	"foreign":   23_000,
-	"lab":       237_300,
+	"lab":       237_400,
 	"overhead":  2_900,
 	"plan":      26_600,
 	"probe":     40_900,
