@@ -109,9 +109,12 @@ func (o Local) hold() ([]*host.Child, error) {
 		return nil, fmt.Errorf("open lab directory: %w", err)
 	}
 	defer dir.Close()
+	if err := privateMounts(); err != nil {
+		return nil, &refused{err}
+	}
+
 	if err := mountFresh("proc", "/proc"); err != nil {
-		return nil, &refused{check.WithHint(err,
-			"a container often hides parts of /proc; run on the machine itself or in a privileged container")}
+		return nil, &refused{err}
 	}
 
 	plan := layouts(o.Topology)
@@ -231,15 +234,19 @@ func (c *cabling) close() {
 	}
 }
 
-// mountFresh makes the mounts of this process private, and mounts a file system of the given kind that shows
-// the namespaces of this process.
-func mountFresh(kind, dir string) error {
+// privateMounts makes the mounts of this process private.
+func privateMounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
+	return nil
+}
 
+// mountFresh mounts a file system of the given kind that shows the namespaces of this process.
+func mountFresh(kind, dir string) error {
 	if err := unix.Mount(kind, dir, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("mount %s in the lab: %w", dir, err)
+		return check.WithHint(fmt.Errorf("mount %s in the lab: %w", dir, err), "a container often hides "+
+			"parts of "+dir+"; run on the machine itself or in a privileged container")
 	}
 
 	return nil
@@ -298,6 +305,10 @@ func settled(p *host.Child) error {
 func AnchorMain(node string) error {
 	var l agent.Layout
 	return carry(node, &l, func() error {
+		if err := privateMounts(); err != nil {
+			return err
+		}
+
 		// The kernel may not permit a /sys for this network namespace.
 		if err := mountFresh("sysfs", "/sys"); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
